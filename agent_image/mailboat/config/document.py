@@ -70,7 +70,7 @@ class LogFormat(enum.StrEnum):
 
 
 class LimitsConfig(Section):
-    """What is taken from others. Input beyond a limit is refused before anything is written."""
+    """Limits of packages and files. Input beyond a limit is refused before anything is written."""
 
     max_entries: Annotated[
         int, Setting("Maximum number of nodes per package, and of entries per FileVault zip.", minimum=1)
@@ -192,13 +192,13 @@ class ReadinessConfig(Section):
     """When a subscriber counts as ready to serve."""
 
     max_latency_seconds: Annotated[
-        float, Setting("Importing a package younger than this proves that it has caught up.", minimum=0)
+        float, Setting("Importing a package younger than this counts as having caught up.", minimum=0)
     ] = 120.0
     force_seconds: Annotated[
         float | None,
         Setting("Time from the start after which it is ready even if it lags. null: never.", minimum=0),
     ] = None
-    idle_seconds: Annotated[float, Setting("Time without work that proves that it has caught up.", minimum=0)] = 10.0
+    idle_seconds: Annotated[float, Setting("Time without work that counts as having caught up.", minimum=0)] = 10.0
     max_lag_seconds: Annotated[
         float | None,
         Setting(
@@ -450,7 +450,7 @@ class JobsConfig(Section):
 
 
 class LogsConfig(Section):
-    """What a process logs, to standard error."""
+    """Log lines of a process, on standard error."""
 
     format: Annotated[LogFormat, Setting("Format of log lines.")] = LogFormat.CONSOLE
     level: Annotated[str, Setting("Minimum level: debug, info, warning or error.")] = "info"

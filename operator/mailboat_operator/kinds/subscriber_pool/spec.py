@@ -145,9 +145,9 @@ class Readiness(ReadinessConfig):
     """When a member has caught up, and may be sent traffic."""
 
     max_latency_seconds: Annotated[
-        float, Field("Importing a package younger than this proves that it has caught up.", form=DURATION)
+        float, Field("Importing a package younger than this counts as having caught up.", form=DURATION)
     ] = 120.0
-    idle_seconds: Annotated[float, Field("Time without work that proves that it has caught up.", form=DURATION)] = 10.0
+    idle_seconds: Annotated[float, Field("Time without work that counts as having caught up.", form=DURATION)] = 10.0
     force_seconds: Annotated[
         float | None,
         Field("Time from the start after which it is ready even if it lags. Default: never.", form=DURATION),
