@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from mailboat.config import section_keys
-from mailboat.config.document import Config
 from mailboat.config.section_keys import REQUIRED, Shape
 from mailboat_operator.definition import API_VERSION, CATEGORY
 from mailboat_operator.definition.crd_schema import default_of
@@ -25,7 +23,6 @@ _DEFINED = {
     "http or https URL with a host name or address": "URL",
 }
 _FIXED = " can't be changed: "
-_WITHOUT_VALUE = re.compile(r" (?:Default|null|Empty): ([^.]*)\.$")
 _KUBERNETES_TYPES = (
     "Fields of Kubernetes that the restricted profile of pod security allows. `kubectl explain --recursive",
     "publisher.spec.template` lists all, also those of affinity, tolerations and spread constraints. Containers",
@@ -52,8 +49,6 @@ def resources_page() -> str:
         "- A type with a link is in [Shared types](#shared-types).",
         "- A field of type `{name}` refers to an object by name.",
         "- A field without a type has that of its default, else it is an object or a string.",
-        "- A field without an explanation means the same as its key of the [configuration](configuration.md);",
-        "  `kubectl explain` prints it.",
         "- A duration is a number with `ms`, `s`, `m`, `h` or `d`.",
         "- A size is a number of bytes, or a number with `Ki`, `Mi`, `Gi`, `Ti`, `k`, `M`, `G` or `T`.",
         "- A path is absolute and does not end in `/`. A URL begins with `http://` or `https://`.",
@@ -88,7 +83,7 @@ def resources_page() -> str:
 def _fields_of_several(shared: Mapping[type, int]) -> list[str]:
     """The lines that two or more kinds have in common, each once."""
     lines = Counter(line for kind in KINDS for line in _lines(kind.spec, shared))
-    return [line for line, number in lines.items() if number > 1 and ": " in line]
+    return [line for line, number in lines.items() if number > 1]
 
 
 def _rules_of_several(shared: Mapping[type, int]) -> list[str]:
@@ -134,8 +129,7 @@ def _kind_rules(kind: Kind[Any], shared: Mapping[type, int]) -> list[str]:
 
 
 def _lines(record: type, shared: Mapping[type, int]) -> Iterator[str]:
-    """A line for each field: path, type, default, and the meaning where the configuration has no key for it."""
-    texts = set(_configuration_texts())
+    """A line for each field: path, type, default, meaning."""
     for key, path in _fields(record, "", shared):
         default = _default(key)
         type_ = _type(key, shared)
@@ -145,24 +139,12 @@ def _lines(record: type, shared: Mapping[type, int]) -> Iterator[str]:
             type_ = ""
         is_shown = type_ == "string" or (has_default and type_ in ("boolean", "duration"))
         type_ = "" if is_shown else type_.removeprefix("integer, ") if has_default else type_
-        text, without_value, *_ = [*_WITHOUT_VALUE.split(key.field.text), ""]
-        if text in texts:
-            yield _field_line(path, [type_, default or f"default {without_value}" * bool(without_value)], "")
-        else:
-            yield _field_line(path, [type_, default], key.field.text)
+        yield _field_line(path, [type_, default], key.field.text)
 
 
 def _field_line(path: str, facts: Iterable[str], text: str) -> str:
     known = ", ".join(fact for fact in facts if fact)
-    return f"- `{path}`{f' ({known})' if known else ''}{f': {text}' if text else ''}"
-
-
-def _configuration_texts(section: type = Config) -> Iterator[str]:
-    """What the page of the configuration explains, without the meaning of a missing value."""
-    for key in section_keys.keys_of(section):
-        yield _WITHOUT_VALUE.split(key.setting.text)[0]
-        if key.is_section:
-            yield from _configuration_texts(key.kind)
+    return f"- `{path}`{f' ({known})' if known else ''}: {text}"
 
 
 def _joined(messages: Iterable[str]) -> Iterator[str]:

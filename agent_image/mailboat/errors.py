@@ -125,22 +125,23 @@ class JournalTrimmedError(StopError):
     """Retention removed packages that this subscriber has not imported, so going on would leave a gap.
 
     Restore the target from a snapshot whose position the journal still holds, or import the whole tree into a new
-    target. `--accept-gap` goes on without the missing packages.
+    target. `--accept-gap` goes on without the missing packages: content may differ until it is published again.
     """
 
 
 class JobLogIncompleteError(StopError):
     """The job topic lost records that no checkpoint covers, so jobs would run twice or never.
 
-    Restart a worker that was paused for long. If the error stays, switch off retention by time for the topic, delete
-    it, and add the jobs again. Agents need no restart.
+    Restart a worker that was paused for long: it reads the last checkpoint. If the error stays, switch off retention by
+    time for the topic, delete it, and add the jobs again. Agents need no restart.
     """
 
 
 class JobLogReplacedError(StopError):
     """The job topic was deleted or created again; the worker's calls belong to jobs of the earlier topic.
 
-    Restart the worker; in Kubernetes its pod restarts. Add jobs, queues and schedules again. Agents need no restart.
+    Restart the worker; in Kubernetes its pod restarts. Add jobs, queues and schedules again: those of the earlier topic
+    are gone. Agents need no restart.
     """
 
 
@@ -148,7 +149,8 @@ class JournalIncompleteError(StopError):
     """The target is new and the journal no longer holds its first packages; their content would be missing.
 
     Restore a snapshot whose position the journal still holds; or publish the whole tree
-    (`mailboat publish --source SOURCE /`), then start with `--accept-gap`.
+    (`mailboat publish --source SOURCE /`), then start with `--accept-gap`. With `--accept-gap` alone, earlier content
+    is missing until it is published again.
     """
 
 
@@ -163,22 +165,23 @@ class FollowWidenedError(StopError):
 class JournalReplacedError(StopError):
     """The target's position belongs to another journal: this one was deleted, recreated or swapped.
 
-    Point the subscriber at the journal it used before, or start over from a snapshot or an empty target.
+    Offsets are valid in one journal only. Point the subscriber at the journal it used before, or start over from a
+    snapshot or an empty target.
     """
 
 
 class JournalShorterError(StopError):
     """The journal lost messages that were already imported: restored from an older copy, or truncated at its end.
 
-    Publish the lost requests again and start with `--accept-gap`, or use a new target, before the journal grows beyond
-    the position: packages in between would be skipped.
+    Imported content stays. Publish the lost requests again and start with `--accept-gap`, or use a new target. Do this
+    before the journal grows beyond the position: packages in between would be skipped.
     """
 
 
 class UnknownRequiredFeatureError(StopError):
     """A message requires a feature that this version does not support.
 
-    Upgrade this subscriber, agent or job worker: it continues at the same message.
+    Upgrade this subscriber, agent or job worker: it continues at the same message, and nothing is skipped.
     """
 
 
@@ -271,8 +274,8 @@ class MessageTooLargeError(PermanentError):
 class TopicMissingError(PermanentError):
     """The topic does not exist. `mailboat journal ensure` creates the topics that the configuration names.
 
-    Brokers also report it for a topic that the user may not describe (`docs/kafka.md`). Check `journal.topic_prefix`
-    and the brokers' address.
+    Brokers also report it for a topic that the user may not describe (rights by role: `docs/kafka.md`). Check
+    `journal.topic_prefix` and the brokers' address.
     """
 
 
@@ -307,14 +310,16 @@ class BlobMissingError(RetryableError):
 class BlobStoreUnavailableError(RetryableError):
     """The blob store cannot be reached, returns an error, or its bucket does not exist.
 
-    A subscriber retries; a publisher has published nothing. Check that the server runs, and `blobs.s3`.
+    A subscriber retries and gives nothing up; a publisher has published nothing. Check that the server runs, and
+    `blobs.s3`.
     """
 
 
 class BlobAccessDeniedError(BlobStoreUnavailableError):
     """The blob store rejected the credentials or a missing right, or the credentials have expired.
 
-    Renew them, and check the rights of the role (`docs/blobs.md`) and the machine's clock. No restart is needed.
+    Renew them, and check the rights of the role (`docs/blobs.md`) and the machine's clock. Renewed credentials need no
+    restart.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -329,13 +334,13 @@ class BlobCorruptError(RetryableError):
 
 
 class StorageFullError(RetryableError):
-    """No space left on the device or in the quota. A subscriber retries."""
+    """No space left on the device or in the quota. A subscriber rolls its batch back and retries."""
 
 
 class StorageReadOnlyError(RetryableError):
     """A file cannot be written: read-only file system or missing permission.
 
-    A subscriber retries. For a command, check owner and mode of the place.
+    A subscriber rolls its batch back and retries. For a command, check owner and mode of the place.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -344,14 +349,14 @@ class StorageReadOnlyError(RetryableError):
 class StorageFailedError(RetryableError):
     """The device or the target's database failed: an I/O error, or a lock held by another program.
 
-    A subscriber retries. If the error persists, check the kernel log.
+    A subscriber rolls its batch back and retries. If the error persists, check the kernel log.
     """
 
 
 class BlobStoreCorruptError(StopError):
-    """An entry of the blob store's folder is a link, a pipe or a device. Nothing was written.
+    """An entry of the blob store's folder is a link, a pipe or a device. It was not used; nothing was written.
 
-    Check who can write to the folder, and remove the entry that the message names.
+    Check who can write to the folder, remove the entry that the message names, and run the command again.
     """
 
 
@@ -397,7 +402,8 @@ class UnknownPackageTypeError(PermanentError):
 class LimitExceededError(UntrustedInputError):
     """An input exceeds a limit on size, depth or count. The message names the entry and the limit. Nothing was written.
 
-    If you trust the publisher, raise that limit under `limits` and redrive the package (`mailboat errors redrive`).
+    If you trust the publisher, raise that limit under `limits` and redrive the package (`mailboat errors redrive`);
+    otherwise publish smaller parts.
     """
 
 
@@ -408,7 +414,8 @@ class PathRefusedError(UntrustedInputError):
 class ResourceInvalidError(UntrustedInputError):
     """A custom resource has an unknown field or an invalid value. The operator did nothing for it.
 
-    The message names the field. If the API server accepted it, apply the `crds/` of the operator's version.
+    The message names the field. The API server checked it against other definitions than the operator's: apply the
+    `crds/` of the operator's version.
     """
 
 
@@ -463,7 +470,7 @@ class AccessDeniedError(PermanentError):
 class PathForbiddenError(AccessDeniedError):
     """The request names a path that its token does not permit. The whole request was rejected.
 
-    Request other paths, or widen `http.tokens[].paths` in the agent's configuration.
+    Request only paths that the token covers, or widen `http.tokens[].paths` in the agent's configuration.
     """
 
 
@@ -517,22 +524,22 @@ class ClusterRefusedError(PermanentError):
 class OperatorDefectError(PermanentError):
     """Internal error in the operator while it reconciled an object. It retries with back-off.
 
-    Report it with the operator's log and the object's spec.
+    The operator's log has the traceback under the object's name. Report it with the log and the object's spec.
     """
 
 
 class AgentUnreachableError(RetryableError):
     """An agent did not answer in time: it may be starting or stopping, at another address, or cut off by the network.
 
-    Publish again with the same request id: nothing is published twice. In Kubernetes check the Publisher's pod, its
-    Service, and network policies.
+    Publish again with the same request id: nothing is published twice. In Kubernetes the operator retries: check the
+    Publisher's pod, its Service, and network policies.
     """
 
 
 class AgentDefectError(PermanentError):
     """Internal error in the agent, or the server at that URL is not a Mailboat agent.
 
-    Search the agent's log for the incident id: the log has the traceback.
+    Search the agent's log for the incident id: the log has the traceback, which is never sent to callers.
     """
 
 

@@ -64,7 +64,7 @@ _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUO
 class InternalDefectError(PermanentError):
     """Internal error in a command: a bug in Mailboat. Changes that it made before the error remain.
 
-    Report the traceback of `--verbose` at https://github.com/mailboat-dev/mailboat/issues.
+    Run the same command with `--verbose`, and report the traceback at https://github.com/mailboat-dev/mailboat/issues.
     """
 
     exit_code = 70  # EX_SOFTWARE of sysexits.h
