@@ -87,7 +87,8 @@ docs: dev-all ## Generate the reference pages of docs/, and check every link
 	$(BIN)/pytest -q tests/repo/test_docs.py
 
 screenshots: dev ## Take the screenshots of the dashboard that the documentation shows
-	SCREENSHOTS=docs/how-to $(BIN)/pytest -q -p no:cacheprovider tests/integration/test_dashboard.py
+	SCREENSHOTS=docs/how-to $(BIN)/pytest -q -p no:cacheprovider tests/integration/test_dashboard.py \
+		tests/integration/test_dashboard_restores.py
 
 site: dev ## Build the documentation site into build/site; a broken link fails
 	$(BIN)/python tools/build_site.py

@@ -95,6 +95,7 @@ class Worker:
         self._options = options
         self._stopping = threading.Event()
         self._woken = threading.Event()
+        self._pause_over = threading.Event()
         self._ended = threading.Event()
         self._failures = 0
         self._failures_in_row = 0
@@ -139,7 +140,12 @@ class Worker:
             self.start()
 
     def wake(self) -> None:
-        """Run the next turn now, or right after the current one."""
+        """Run the next turn now, or right after the current one; a pause after a failure is kept."""
+        self._woken.set()
+
+    def retry(self) -> None:
+        """As `wake`, also in a pause after a failure: for who knows that the next turn is another one."""
+        self._pause_over.set()
         self._woken.set()
 
     def rest(self, seconds: float) -> bool:
@@ -157,6 +163,7 @@ class Worker:
         """Take no turn any more. Does not wait; again it does nothing new."""
         # before the wake-up: the thread that it wakes reads this
         self._stopping.set()
+        self._pause_over.set()
         self._woken.set()
         if self._options.interrupt is not None:
             self._options.interrupt()
@@ -193,6 +200,7 @@ class Worker:
         while not is_done and not self.is_stopping:
             # before the turn: a wake-up during it is for the next one
             self._woken.clear()
+            self._pause_over.clear()
             is_done = self._guarded(self._take_turn)
 
     def _take_turn(self) -> bool:
@@ -217,8 +225,10 @@ class Worker:
             pause = self._pause_after(error)
             self._failures_in_row += 1
             self._log_failure(error, pause)
-            # Only a stop ends this pause: a wake-up would bring the same failure again at once.
-            self.rest(pause)
+            # Only a stop or `retry` ends this pause: a wake-up would bring the same failure again at once.
+            if not self._stopping.is_set():  # a stop that came before the last `clear` was taken back
+                self._beat(pause)
+                self._clock.wait(self._pause_over, pause)
             return False
 
     def _pause_after(self, error: Exception) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.content.locations import open_target, opened_ledger
-from mailboat.content.port import OpenBuild, OpenCommand, Target
+from mailboat.content.port import OpenBuild, OpenCommand, RestoreRecord, Target
 from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, ReportStart, Suspension
@@ -147,6 +147,7 @@ def test_a_target_of_the_version_before_gets_room_for_commands(tmp_path: Path) -
     with closing(sqlite3.connect(tmp_path / "target.db", isolation_level=None)) as connection:
         for statement in (
             "DROP TABLE command",
+            "DROP TABLE restored",
             "DROP TABLE command_position",
             "DROP TABLE open_build",
             "DROP TABLE pending_job",
@@ -184,11 +185,27 @@ def test_commands_that_could_not_be_taken_leave_nothing(tmp_path: Path) -> None:
         assert not target.ledger.pending_statuses(10)
 
 
+def test_a_target_of_version_10_gets_room_for_restores(tmp_path: Path) -> None:
+    place = target_in(tmp_path, "sqlite")
+    with closing(open_target(place)) as target:
+        target.ledger.commands.take([a_clear(7)], [], at(3))
+    with closing(sqlite3.connect(tmp_path / "target.db", isolation_level=None)) as connection:
+        for statement in (
+            "DROP TABLE restored",
+            "ALTER TABLE command DROP COLUMN is_void",
+            "PRAGMA user_version = 10",
+        ):
+            connection.execute(statement)
+    with closing(open_target(place)) as target:
+        assert [one.is_void for one in target.ledger.commands.open_commands()] == [False]
+        assert target.ledger.restored is None
+
+
 def test_a_batch_that_replaces_all_content_forgets_packages_and_keeps_the_rest(target: Target) -> None:
     target.ledger.claim(AgentName("edge"))
     target.ledger.reset_position(at(0), report_starts={None: ReportStart(Offset(0), is_first=True)})
-    suspension, told = Suspension(5), a_status(4)
-    target.ledger.commands.take([a_clear(9)], [], at(1), suspension)
+    suspension, told, record = Suspension(5), a_status(4), RestoreRecord("blob:old", 6, Offset(4), 1)
+    target.ledger.commands.take([a_clear(9), a_clear(9, None)], [], at(1), suspension)
     with target.batch() as batch:
         batch.apply(as_change(sample_tree(), deep("/")), Offset(7))
         for offset in (2, 5):
@@ -201,12 +218,21 @@ def test_a_batch_that_replaces_all_content_forgets_packages_and_keeps_the_rest(t
     with target.batch(is_replacing=True) as batch:
         batch.apply(as_change([a_file("/kept", b"old")], deep("/")), Offset(4))
         batch.give_up(an_entry(1))
+        batch.note_restore(record)
         batch.commit(at(4))
     ledger = target.ledger
     assert (ledger.position(), ledger.subscriber()) == (at(4), "edge")
     assert content_of(target) == [a_file("/kept", b"old")]
     assert (ledger.given_up(), ledger.passed_over, ledger.report_starts) == ([an_entry(1)], frozenset(), {})
-    assert (*ledger.open_builds, *ledger.redrives(), *ledger.commands.open_commands()) == ()
+    assert (*ledger.open_builds, *ledger.redrives()) == ()
+    (void,) = ledger.commands.open_commands()
+    assert (void.command_id, void.is_void, ledger.restored) == ("first", True, record)
     assert [call.offset for call in ledger.hook_calls.calls(9)] == [3]
     assert (ledger.commands.suspension(), ledger.commands.position()) == (suspension, at(1))
     assert [pending.message for pending in ledger.pending_statuses(9)] == [told]
+    ledger.commands.settle(void, an_answer("first"))
+    assert not ledger.commands.open_commands()
+    assert [pending.message for pending in ledger.pending_statuses(9)] == [told, an_answer("first")]
+    with target.batch(is_replacing=True) as batch:
+        batch.commit(at(4))
+    assert ledger.restored is None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,105 +13,38 @@ from typing import Any
 import httpx2
 import pytest
 from mailboat.agent import restores
-from mailboat.agent.process import AgentProcess
 from mailboat.api.archive import RestoreView
 from mailboat.api.client import HttpControl
+from mailboat.api.records import CommandView
 from mailboat.cli.main import main
-from mailboat.clock import Deadline, SystemClock
-from mailboat.composition.home import Home
-from mailboat.composition.workspace import Workspace, prepare
+from mailboat.cli.snapshots import followed
+from mailboat.cli.transfer import Transfer
+from mailboat.clock import Deadline, SystemClock, moment_of
+from mailboat.composition.workspace import Workspace
 from mailboat.config.document import (
-    AgentsConfig,
-    Config,
     Delivery,
     HttpConfig,
-    PublisherAgentConfig,
     SubscriberAgentConfig,
-    SubscriberConfig,
     TokenConfig,
     Verb,
 )
 from mailboat.config.storage import Secret
-from mailboat.content.locations import open_source, open_target, opened_ledger
-from mailboat.control.service import ControlService
-from mailboat.errors import JournalTrimmedError, TargetBusyError, UsageError
-from mailboat.http.agent_server import server_of
+from mailboat.content.locations import open_target, opened_ledger
+from mailboat.errors import (
+    AgentUnreachableError,
+    JournalTrimmedError,
+    RestoreInterruptedError,
+    TargetBusyError,
+    UsageError,
+)
 from mailboat.model.identifiers import Offset
-from mailboat.model.paths import NodePath
-from mailboat.model.requests import parse_request
 from mailboat.operations.stored_snapshots import SnapshotMissingError, store_snapshot
-from mailboat.operations.target_snapshots import TargetNotEmptyError
+from mailboat.operations.target_snapshots import SnapshotPartialError, TargetNotEmptyError
+from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from playwright.sync_api import Page, expect
 from support.browser import barriers, chromium
-
-PAUSES = SubscriberConfig(announce_seconds=0.2, first_pause_seconds=0.05, longest_pause_seconds=0.1, max_retries=1)
-
-
-class Fleet:
-    """A journal of the packages `/a.html` and `/b.html`, a target `web`, and its snapshot `old` without `/b.html`."""
-
-    def __init__(
-        self, folder: Path, kind: str = "sqlite", http: HttpConfig | None = None, place: str | None = None
-    ) -> None:
-        """Publish, and import both packages; the configuration names the target by its `place` in the home."""
-        self.folder = folder
-        self.site = folder / "site"
-        self.target = f"{kind}:{folder / 'web' if place is None else folder / 'home' / place}"
-        self.author = PublisherAgentConfig("author", str(self.site))
-        self.http = HttpConfig(port=0) if http is None else http
-        self.site.mkdir(parents=True)
-        self.subscribers: tuple[SubscriberAgentConfig, ...] = (
-            SubscriberAgentConfig("web", self.target if place is None else f"{kind}:{place}"),
-        )
-        self.publish("a")
-        with self.agent(is_publishing=False):
-            wait_until(lambda: self.position() == 1)
-        with Workspace(self.home(is_publishing=False)) as workspace:
-            store_snapshot(self.target, "old", workspace)
-        self.publish("b")
-
-    def home(self, *, is_publishing: bool) -> Home:
-        publishers = (self.author,) if is_publishing else ()
-        agents = AgentsConfig(publishers=publishers, subscribers=self.subscribers)
-        return Home(self.folder / "home", Config(agents=agents, subscriber=PAUSES, http=self.http))
-
-    def publish(self, name: str) -> None:
-        (self.site / f"{name}.html").write_text(name)
-        home = self.home(is_publishing=False)
-        prepare(home)
-        with Workspace(home, SystemClock()) as workspace, closing(ControlService(workspace, (self.author,))) as control:
-            control.distribute("author", parse_request("ADD", (f"/{name}.html",)))
-
-    @contextmanager
-    def agent(self, *, is_publishing: bool) -> Iterator[AgentProcess]:
-        with AgentProcess(self.home(is_publishing=is_publishing)) as process:
-            process.start()
-            yield process
-
-    @contextmanager
-    def served(self, *, is_publishing: bool = True) -> Iterator[tuple[AgentProcess, HttpControl]]:
-        """The agent with both packages in its target, and a client of its API."""
-        with ExitStack() as opened:
-            process = opened.enter_context(self.agent(is_publishing=is_publishing))
-            server = server_of(process)
-            server.start()
-            opened.callback(lambda: server.stop(Deadline(SystemClock(), 5.0)))
-            client = opened.enter_context(HttpControl(server.url))
-            wait_until(lambda: self.position() == 2)
-            yield process, client
-
-    def position(self) -> int | None:
-        try:
-            with opened_ledger(self.target) as ledger:
-                position = ledger.position()
-        except UsageError:
-            return None
-        return None if position is None else position.next_offset
-
-    def names(self) -> list[str]:
-        with closing(open_source(self.target)) as source:
-            return [node.path for node in source.walk(NodePath("/"))]
+from support.restored_fleet import Fleet
 
 
 @pytest.fixture
@@ -145,6 +78,36 @@ def test_a_running_subscriber_is_restored_and_goes_on(tmp_path: Path, kind: str,
         wait_until(lambda: process.readiness().ready)
         client.resume("web")
         wait_until(lambda: fleet.position() == 2 and fleet.names() == ["/a.html", "/b.html"])  # files follow the commit
+
+
+@pytest.mark.parametrize("is_publishing", [True, False])
+def test_a_command_that_is_open_at_a_restore_is_answered_as_refused(tmp_path: Path, is_publishing: bool) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.subscribers = (replace(fleet.subscribers[0], editable=True),)
+    with fleet.served(is_publishing=is_publishing) as (_, client):
+        suspend(client)
+        fleet.publish("c")
+        opened = opened_command(fleet, client)
+        client.restore_snapshot("old", fleet.target, is_replacing=True)
+        assert outcome(client).state == "done"
+        answer = wait_until(lambda: answered(client, opened))
+        assert (answer.state, answer.removed) == ("refused", 0)
+        assert "the target was restored before the command was done" in str(answer.message)
+        client.resume("web")
+        wait_until(lambda: fleet.names() == ["/a.html", "/b.html", "/c.html"])
+
+
+def opened_command(fleet: Fleet, client: HttpControl) -> str:
+    """The id of a clear that the subscriber has taken and cannot do yet."""
+    sent = client.clear("author", "web")
+    with opened_ledger(fleet.target) as ledger:
+        wait_until(ledger.commands.open_commands)
+    return sent.id
+
+
+def answered(client: HttpControl, command_id: str) -> CommandView | None:
+    found = client.command("author", command_id)
+    return None if found.state == "sent" else found
 
 
 def test_a_target_may_be_named_as_in_the_configuration(tmp_path: Path) -> None:
@@ -312,6 +275,55 @@ def test_the_command_line_restores_at_an_agent(fleet: Fleet, capsys: pytest.Capt
         for more in (("--seed",), ("--any-journal",), ("--config", "mailboat.yaml")):
             code, _, error = mailboat(capsys, *restore, *more)
             assert (code, "an agent restores blob:NAME only" in error) == (2, True)
+
+
+class Terminal(io.StringIO):
+    """What is typed."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_command_line_says_what_a_restore_does_and_where_an_ended_agent_is_restored(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("n\nn\n"))
+    with fleet.served(is_publishing=False) as (_, client):
+        restore = ("--url", client.url, "content", "restore", "blob:old", "--into", fleet.target, "--replace")
+        for words in (restore, restore[2:]):
+            code, _, error = mailboat(capsys, *words)
+            for consequence in ("the hook after", "jobs.on adds", "Open commands are refused", "staged behind it wait"):
+                assert (code, consequence in error) == (1, True)
+    code, _, error = mailboat(capsys, *restore, "--yes")
+    assert code == AgentUnreachableError.exit_code
+    assert "  next  restore once the agent runs again; one without publishers ends with its last" in error
+    assert "mailboat content restore blob:NAME --into TARGET --replace" in error
+
+
+def test_a_restore_that_another_one_follows_is_not_confused_with_it() -> None:
+    begun = RestoreView("web", "sqlite:web", "restoring", "blob:old", begun_at=moment_of(1_000))
+    later = replace(begun, state="done", snapshot="blob:new", begun_at=moment_of(2_000))
+    others = [replace(later, target="sqlite:other"), replace(begun, state="none", snapshot=None, begun_at=None)]
+    with pytest.raises(RestoreInterruptedError, match="another restore into sqlite:web began after that of blob:old"):
+        followed(lambda: [later], begun, Transfer(io.StringIO()), SkippingClock())
+    with pytest.raises(RestoreInterruptedError, match="sqlite:web is as it was before"):
+        followed(lambda: others, begun, Transfer(io.StringIO()), SkippingClock())
+
+
+def test_a_snapshot_of_other_roots_is_listed_with_them_and_refused_before_it_is_fetched(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = SubscriberAgentConfig("part", f"sqlite:{fleet.folder / 'part'}", roots=("/a.html",))
+    fleet.subscribers = (*fleet.subscribers, part)
+    with fleet.served() as (process, client):
+        client.store_snapshot(part.target, "part")
+        process.workspace.blobs.delete(bytes.fromhex(str(client.snapshots()[1].sha256)))
+        with pytest.raises(SnapshotPartialError, match=r"holds /a.html only, the subscriber of .* imports /$"):
+            client.restore_snapshot("part", fleet.target, is_replacing=True)
+        assert [one.state for one in client.restores()] == ["none", "none"]
+        assert [one.roots for one in client.snapshots()] == [(), ("/a.html",)]
+        _, out, _ = mailboat(capsys, "--url", client.url, "content", "snapshots")
+        assert f"{part.target}, below /a.html only" in out
 
 
 def test_a_failure_at_an_agent_is_that_of_the_command_line(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import re
 import threading
@@ -37,7 +36,7 @@ from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.fleet_page import FleetPage, Look
 from mailboat_operator.fleet_status import AgentState, merge_states
 from playwright.sync_api import Browser, Page, expect
-from support.browser import barriers, chromium, page_in
+from support.browser import barriers, chromium, page_in, save
 from support.fake_control import FakeControl, FakeSubscriber
 
 NOW = moment_of(1_767_225_600_000)
@@ -102,14 +101,6 @@ def recorded_hour(control: FakeControl) -> LagHistory:
         history.sample()
         clock.advance(SAMPLE_SECONDS - 0.05)
     return history
-
-
-def save(page: Page, name: str) -> None:
-    """Keep a screenshot where the documentation is generated; nothing in a test run."""
-    folder = os.environ.get("SCREENSHOTS")
-    if folder:
-        page.wait_for_timeout(2_500)
-        page.screenshot(path=str(Path(folder) / f"dashboard-{name}.png"), full_page=True)
 
 
 def test_overview_shows_a_change_without_reloading(page: Page, serve: Any) -> None:

@@ -75,3 +75,11 @@ def barriers(page: Page) -> list[str]:
     page.evaluate(axe_source())  # evaluated by the browser's debugger, which no content security policy concerns
     found: dict[str, Any] = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [f"{one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in found["violations"]]
+
+
+def save(page: Page, name: str) -> None:
+    """Keep a screenshot where the documentation is generated; nothing in a test run."""
+    folder = os.environ.get("SCREENSHOTS")
+    if folder:
+        page.wait_for_timeout(2_500)
+        page.screenshot(path=str(Path(folder) / f"dashboard-{name}.png"), full_page=True)

@@ -90,5 +90,6 @@ def restore_and_die(snapshot: str, target: str, failpoint: Failpoint | None, nth
         failpoints.reach(of_records)
 
     with mock.patch.object(target_snapshots, "open_target", partial(open_target, failpoints=failpoints)):
-        target_snapshots.restore_snapshot(Path(snapshot), target, None, applied, is_replacing=True)
+        request = target_snapshots.RestoreRequest(snapshot, 1, is_replacing=True)
+        target_snapshots.restore_snapshot(Path(snapshot), target, None, applied, request=request)
     signal.raise_signal(signal.SIGKILL)  # after the commit

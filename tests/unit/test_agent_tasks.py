@@ -123,6 +123,25 @@ def test_waiting_to_start_ends_at_once_when_told_to_stop() -> None:
     assert task.exit_code == 0
 
 
+def test_work_between_two_runs_does_not_wait_for_the_end_of_a_pause() -> None:
+    clock, subscriber, failures = ManualClock(), Scripted(), [StorageReadOnlyError("not mounted yet")]
+    was_open: list[bool] = []
+
+    def open_it() -> Scripted:
+        if failures:
+            raise failures.pop()
+        return subscriber
+
+    task = SubscriberTask("edge", open_it, clock)
+    task.worker.start()
+    assert clock.await_waiters()
+    task.run_between(lambda _: was_open.append(subscriber.began.is_set()))
+    assert subscriber.began.wait(PATIENCE_SECONDS)
+    assert was_open == [False]
+    task.worker.ask_to_stop()
+    assert task.worker.join(PATIENCE_SECONDS)
+
+
 def test_opening_is_awaited_until_it_is_decided() -> None:
     opened, may_open = threading.Event(), threading.Event()
 

@@ -430,6 +430,25 @@ def test_a_replay_after_a_lost_tail_refuses_the_clears_that_are_open(engine: Eng
     assert paths_in(target) == {"/page-0", "/page-1"}
 
 
+def test_commands_that_a_restore_overtook_are_refused_once(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    publish(engine, "/page-0")
+    publish(engine, "/page-1")
+    opened = [
+        OpenCommand(0, CommandVerb.CLEAR, Offset(9), AUTHOR, "clear-1"),
+        OpenCommand(0, CommandVerb.CLEAR, Offset(9), None, None),
+        OpenCommand(0, CommandVerb.REDRIVE, Offset(0), AUTHOR, "redrive-1"),
+    ]
+    target.ledger.commands.take(opened, [], Position(engine.journal.identity(COMMANDS), Offset(0)))
+    with target.batch(is_replacing=True) as batch:
+        batch.commit(Position(engine.journal.identity(PACKAGES), Offset(0)))
+    for _ in range(2):
+        catch_up(engine, target)
+        results = [(one.command_id, one.state, "restored before" in str(one.message)) for one in engine.results()]
+        assert results == [("clear-1", CommandState.REFUSED, True), ("redrive-1", CommandState.REFUSED, True)]
+    assert paths_in(target) == {"/page-0", "/page-1"}
+
+
 # ------------------------------------------------------------------------------------------------- while it is stuck
 
 

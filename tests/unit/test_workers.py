@@ -121,6 +121,18 @@ def test_a_stop_ends_a_pause_after_a_failure_and_interrupts_a_turn() -> None:
     assert interrupted.is_set()
 
 
+def test_only_a_retry_ends_a_pause_after_a_failure_before_its_time() -> None:
+    clock, turns = ManualClock(), Turns(*[JournalUnavailableError("away")] * 2)
+    worker = Worker("w", turns, clock, WorkerOptions("working"))
+    worker.start()
+    assert clock.await_waiters()
+    worker.wake()
+    assert worker.failures == 1
+    worker.retry()
+    wait_until(lambda: worker.failures == 2)
+    assert worker.stop(PATIENCE_SECONDS)
+
+
 def test_a_farewell_that_fails_does_no_harm() -> None:
     def fails() -> None:
         raise JournalUnavailableError("away")

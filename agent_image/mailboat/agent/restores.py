@@ -2,7 +2,8 @@
 
 A restore is done between two runs of its subscriber: the subscriber ends its batch and closes its target, the snapshot
 replaces the content in one commit, and the subscriber starts again. Whatever fails, or kills the process, before that
-commit leaves the target as it was. Outcomes are kept in memory, the last one of each subscriber; the log has all.
+commit leaves the target as it was. The last outcome of each subscriber is kept in memory, and that of a restore that
+is done in the target, in the same commit: so it is known after a crash whether the content is that of the restore.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mailboat.api.archive import RestoreView
+from mailboat.clock import milliseconds_now, moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Delivery, SubscriberAgentConfig
 from mailboat.errors import MailboatError, RestoreInterruptedError, TargetBusyError, UsageError
-from mailboat.operations.stored_snapshots import PLACE, check_stored, restore_stored, stored_snapshot
-from mailboat.operations.target_snapshots import check_is_empty
+from mailboat.operations.stored_snapshots import PLACE, RESTORE_IN_HOME, check_stored, restore_stored, stored_snapshot
+from mailboat.operations.target_snapshots import RestoreRequest, check_is_empty, last_restore
 
 if TYPE_CHECKING:
     from mailboat.agent.tasks import SubscriberTask
@@ -33,8 +35,8 @@ class Restore:
         """Wait for the subscriber's thread; `view` names the subscriber and its target."""
         self._name = name
         self._workspace = workspace
-        self._is_replacing = is_replacing
-        self._view = replace(view, state="waiting", snapshot=f"{PLACE}{name}", begun_at=workspace.clock.now())
+        self._request = request = RestoreRequest(f"{PLACE}{name}", milliseconds_now(workspace.clock), is_replacing)
+        self._view = replace(view, state="waiting", snapshot=request.place, begun_at=moment_of(request.begun_ms))
         self._is_stopping: Callable[[], bool] = bool
 
     @property
@@ -59,7 +61,7 @@ class Restore:
         self._view = replace(self._view, state="restoring")
         _LOG.info("restoring %s into %s of the subscriber %s", place, target, subscriber)
         try:
-            taken = restore_stored(self._name, target, self._workspace, is_replacing=self._is_replacing, phases=self)
+            taken = restore_stored(self._name, target, self._workspace, request=self._request, phases=self)
         except MailboatError as error:
             _LOG.error("%s was not restored into %s: %s", place, target, error)  # a named state needs no trace
             self._fail(error.name, error.message, error.next_step)
@@ -95,13 +97,13 @@ class SnapshotRestores:
                 f"{config.name} is a shared pool: its members cannot be restored one by one",
                 next_step="stop the pool, restore into another place, and let the pool import there",
             )
-        check_stored(stored_snapshot(self._workspace.blobs, name), self._workspace)
+        check_stored(stored_snapshot(self._workspace.blobs, name), target, self._workspace)
         if not is_replacing:
             check_is_empty(target)
         restore = Restore(name, self._workspace, RestoreView(config.name, target), is_replacing=is_replacing)
         with self._lock:
             if self._is_stopped:
-                raise TargetBusyError("the agent is stopping", next_step="restore once it runs again")
+                raise TargetBusyError("the agent is stopping", next_step=RESTORE_IN_HOME)
             task.run_between(restore.run)
             self._last[config.name] = restore
         return restore.view
@@ -112,7 +114,7 @@ class SnapshotRestores:
         return [
             last[config.name].view
             if config.name in last
-            else RestoreView(config.name, self._workspace.home.resolve(config.target))
+            else _kept(RestoreView(config.name, self._workspace.home.resolve(config.target)))
             for config, _ in self._agents
         ]
 
@@ -130,3 +132,21 @@ class SnapshotRestores:
         raise UsageError(
             f"no subscriber of this agent imports into {target[:200]}", next_step=f"use one of: {own or 'none'}"
         )
+
+
+def _kept(view: RestoreView) -> RestoreView:
+    """The restore that the target keeps, as that of an earlier process."""
+    try:
+        record = last_restore(view.target)
+    except MailboatError:
+        return view  # its subscriber reports what is wrong with the target
+    if record is None:
+        return view
+    return replace(
+        view,
+        state="done",
+        snapshot=record.snapshot,
+        begun_at=moment_of(record.begun_ms),
+        next_offset=record.next_offset,
+        given_up=record.given_up,
+    )

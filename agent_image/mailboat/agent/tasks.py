@@ -136,6 +136,7 @@ class SubscriberTask:
                 self.worker.start()
         if subscriber is not None:
             subscriber.stop()
+        self.worker.retry()  # a subscriber that could not be opened pauses for up to half a minute
 
     def view(self) -> AgentView:
         """How it is."""

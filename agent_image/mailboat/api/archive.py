@@ -210,6 +210,7 @@ class SnapshotView:
         taken_at: When it was taken.
         next_offset: The first offset that is not in it.
         identity: The log that the offset belongs to.
+        roots: The paths that it is limited to, each with all below it; empty: it has all; null: unknown.
         error: The name of the error where the document of that name cannot be read; then the fields above are null.
         message: Why it cannot be read.
         next_step: What to do about that.
@@ -222,6 +223,7 @@ class SnapshotView:
     taken_at: Moment | None = None
     next_offset: int | None = None
     identity: str | None = None
+    roots: tuple[str, ...] | None = None
     error: str | None = None
     message: str | None = None
     next_step: str | None = None
@@ -229,13 +231,16 @@ class SnapshotView:
 
 @dataclass(frozen=True, slots=True)
 class RestoreView:
-    """A subscriber of an agent, with the last restore into its target since the agent started.
+    """A subscriber of an agent, with the last restore into its target.
+
+    The target keeps a restore that is done, so a new start of the agent knows it. One that failed, or was not done when
+    the agent ended, is not kept: then `state` and the other fields are of the restore before it.
 
     Attributes:
         subscriber: The subscriber's name.
         target: Its target.
         state: `none`, `waiting` (for the current batch to end), `restoring`, `done` or `failed`.
-        snapshot: `blob:NAME`; None without a restore.
+        snapshot: `blob:NAME`, or the file of a restore without the agent; None without a restore.
         phase: `fetching` or `restoring` while it runs.
         done_bytes: Bytes of the phase that are done.
         total_bytes: Bytes of the phase, if known.
@@ -270,6 +275,12 @@ class RestoreView:
         """Whether both are states of one restore: a target has the last one only."""
         mine = self.target, self.snapshot, self.begun_at
         return mine == (other.target, other.snapshot, other.begun_at)
+
+    def is_before(self, other: RestoreView) -> bool:
+        """Whether the other one is a later restore of the same target."""
+        if self.begun_at is None or other.begun_at is None:
+            return False
+        return other.target == self.target and self.begun_at < other.begun_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,18 +21,23 @@ from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import Column, Table
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
-from mailboat.clock import Clock, SystemClock, moment_of
+from mailboat.clock import Clock, SystemClock, milliseconds_now, moment_of
 from mailboat.composition.configured_roots import roots_of_target
 from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.places import check_file_place
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import parse_target
 from mailboat.content.watched_sources import Phases
-from mailboat.errors import AgentDefectError, RestoreInterruptedError, UsageError
-from mailboat.operations.stored_snapshots import restore_stored, seed
-from mailboat.operations.target_snapshots import SnapshotResult, restore_snapshot, take_snapshot
+from mailboat.errors import AgentDefectError, AgentUnreachableError, RestoreInterruptedError, UsageError
+from mailboat.operations.stored_snapshots import RESTORE_IN_HOME, restore_stored, seed
+from mailboat.operations.target_snapshots import RestoreRequest, SnapshotResult, restore_snapshot, take_snapshot
 
 _STORED: Final = "blob:"
+_CONSEQUENCES: Final = (
+    "Later packages are imported again, also dropped ones, with the hook after; jobs.on adds no job twice."
+    " Open commands are refused. Subscribers staged behind it wait for packages that a newer snapshot skips:"
+    " publish them again."
+)
 _POLL_SECONDS: Final = 0.5
 
 
@@ -121,15 +126,14 @@ def restore(
     """Create a target from a snapshot; its subscriber continues at that position.
 
     Only `roots` of its subscriber are restored. --replace replaces content, position, error queue in one commit:
-    stop the subscriber first. With --url, the subscriber's agent restores blob:NAME.
+    stop the subscriber first. Later packages are imported again, also dropped ones, with the hook after; jobs.on adds
+    no job twice. Open commands are refused. Subscribers staged behind it wait for packages that a newer snapshot
+    skips: publish them again. With --url, the subscriber's agent restores blob:NAME.
     """
     if seed and (any_journal or replace or not place.startswith(_STORED)):
         raise UsageError("--seed takes blob:NAME, looks whether it fits the journal, and replaces nothing")
     if replace:
-        question = (
-            f"Replace the content of {into} by that of {place}? Later packages are imported again, also dropped ones;"
-            " the hook after is called again."
-        )
+        question = f"Replace content, position and error queue of {into} by those of {place}? {_CONSEQUENCES}"
         ask(question, "nothing was replaced", is_sure=yes)
     how = _How(is_checked=not any_journal, is_replacing=replace)
     if session.url is not None:
@@ -173,7 +177,7 @@ def snapshots(
                             "-" if row["error"] else str(row["next_offset"]),
                             "-" if row["error"] else bytes_text(row["bytes"]),
                             row["taken_at"] or "-",
-                            row["target"] or f"{row['error']}: {row['message']}",
+                            _origin(row),
                         ]
                         for row in rows
                     ],
@@ -242,16 +246,18 @@ def _restore_stored(session: Session, what: tuple[str, str], config: Path | None
     with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
         phases = transfer if transfer.is_shown else None
         name = place.removeprefix(_STORED)
-        taken = restore_stored(
-            name, into, workspace, is_checked=how.is_checked, is_replacing=how.is_replacing, phases=phases
-        )
+        request = RestoreRequest(place, milliseconds_now(workspace.clock), how.is_replacing)
+        taken = restore_stored(name, into, workspace, is_checked=how.is_checked, request=request, phases=phases)
     _show_restored(session, taken, place, into)
 
 
 def _restore_at_agent(session: Session, url: str, what: tuple[str, str], *, is_replacing: bool) -> None:
     place, into = what
     with session.restores(url) as restores, Transfer(sys.stderr) as transfer:
-        begun = restores.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
+        try:
+            begun = restores.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
+        except AgentUnreachableError as error:
+            raise AgentUnreachableError(error.message, next_step=RESTORE_IN_HOME) from error
         view = followed(restores.restores, begun, transfer, SystemClock())
     if view.error is not None:
         name, message = view.error, view.message
@@ -269,12 +275,10 @@ def followed(
     view, shown = begun, 0
     while not view.is_over:
         clock.wait(threading.Event(), _POLL_SECONDS)
-        found = next(filter(begun.is_same_restore, restores()), None)
+        views = restores()
+        found = next(filter(begun.is_same_restore, views), None)
         if found is None:
-            raise RestoreInterruptedError(
-                f"the agent restarted, or began another restore, while {begun.snapshot} was restored into"
-                f" {begun.target}: its outcome is in the agent's log"
-            )
+            raise RestoreInterruptedError(_reason_of_the_end(begun, views))
         if found.phase is not None:
             shown = shown if found.phase == view.phase else 0
             phases.begin(found.phase, found.total_bytes)
@@ -282,6 +286,13 @@ def followed(
             shown = found.done_bytes
         view = found
     return view
+
+
+def _reason_of_the_end(begun: RestoreView, views: Sequence[RestoreView]) -> str:
+    """Why a restore is not among those of its agent: a target keeps the last one that was done."""
+    if any(begun.is_before(view) for view in views):
+        return f"another restore into {begun.target} began after that of {begun.snapshot}: the agent's log has both"
+    return f"the agent ended before {begun.snapshot} was restored: {begun.target} is as it was before"
 
 
 def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, how: _How) -> None:
@@ -293,7 +304,8 @@ def _restore_file(session: Session, what: tuple[Path, str], config: Path | None,
         transfer = opened.enter_context(Transfer(sys.stderr))
         transfer.begin("restoring", file_bytes(file))
         watch = transfer.advance if transfer.is_shown else None
-        taken = restore_snapshot(file, into, workspace, watch, roots, is_replacing=how.is_replacing)
+        request = RestoreRequest(str(file), milliseconds_now(SystemClock()), how.is_replacing)
+        taken = restore_snapshot(file, into, workspace, watch, roots, request)
     _show_restored(session, taken, str(file), into)
     if workspace is None:
         session.note("whether the position fits the journal is seen when a subscriber starts on it")
@@ -325,6 +337,12 @@ def _home_if_any(session: Session, config: Path | None) -> Home | None:
         if session.is_home_given:
             raise
         return None
+
+
+def _origin(row: dict[str, Any]) -> str:
+    if row["error"]:
+        return f"{row['error']}: {row['message']}"
+    return f"{row['target']}, below {', '.join(row['roots'])} only" if row["roots"] else str(row["target"])
 
 
 def _row(one: SnapshotView) -> dict[str, Any]:

@@ -80,8 +80,10 @@ def open_target(text: str, failpoints: Failpoints | None = None, *, is_known: bo
 
 
 @contextmanager
-def opened_ledger(text: str) -> Iterator[TargetLedger]:
+def opened_ledger(text: str, *, is_known: bool = False) -> Iterator[TargetLedger]:
     """What a target keeps besides its content, also while a subscriber imports into it: for status and redrives.
+
+    `is_known`: The file is not read as a whole to check it.
 
     Raises:
         SourceMissingError: There is no such target.
@@ -90,7 +92,7 @@ def opened_ledger(text: str) -> Iterator[TargetLedger]:
     location = parse_target(text)
     if not location.database.is_file():
         raise SourceMissingError(f"{text} is not a target yet: {location.database} does not exist")
-    check_database(location.database, location.kind, text)
+    check_database(location.database, location.kind, text, is_known=is_known)
     with closing(connect_database(location.database, text)) as connection:
         yield TargetLedger(connection, text)
 

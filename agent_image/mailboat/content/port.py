@@ -45,6 +45,7 @@ class OpenCommand(Frozen):
         pub_agent_name: Whose packages; None: any publisher's.
         command_id: The sender's name for it; None asks for no answer.
         removed: Packages that it has dropped so far.
+        is_void: A restore replaced the content that it was about: it has no effect, and is still to be answered.
     """
 
     sequence: int
@@ -53,6 +54,23 @@ class OpenCommand(Frozen):
     pub_agent_name: AgentName | None
     command_id: str | None
     removed: int = 0
+    is_void: bool = False
+
+
+class RestoreRecord(Frozen):
+    """The last restore of a target, stored in the transaction that replaced its content.
+
+    Attributes:
+        snapshot: `blob:NAME`, or the file.
+        begun_ms: When it was asked for, milliseconds since 1970 UTC.
+        next_offset: The position that it set.
+        given_up: Packages that it put into the error queue.
+    """
+
+    snapshot: str
+    begun_ms: int
+    next_offset: Offset
+    given_up: int
 
 
 class CommandLedger(Protocol):
@@ -333,6 +351,10 @@ class Ledger(Protocol):
         """Remember a failed attempt; None forgets it."""
 
     @property
+    def restored(self) -> RestoreRecord | None:
+        """The last restore; None where the content was imported from the beginning."""
+
+    @property
     def passed_over(self) -> frozenset[str]:
         """The publishers whose packages were not imported, as they were not followed then: see `Batch.pass_over`."""
 
@@ -419,6 +441,9 @@ class Batch(Protocol):
         meanwhile, and shows it as one.
         """
 
+    def note_restore(self, record: RestoreRecord) -> None:
+        """Store that the content is that of a restore."""
+
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         """Make everything durable and visible, with the position; also forgets the failed attempt before it.
 
@@ -449,8 +474,9 @@ class Target(Protocol):
         """Begin a transaction. One at a time.
 
         `is_replacing`: all content is replaced, so that the commit forgets what the ledger says of packages: error
-        queue, skipped publishers, report starts, open builds, commands that are not done, imports of a pool, and calls
-        of the hook `after` for packages that are imported again. Confirmations, jobs and a suspension stay.
+        queue, skipped publishers, report starts, open builds, imports of a pool, and calls of the hook `after` for
+        packages that are imported again. Commands that are not done become void. Confirmations, jobs and a suspension
+        stay.
         """
 
     def source(self) -> Source:

@@ -17,13 +17,13 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from mailboat.api.archive import SnapshotView
 from mailboat.blobs.port import BlobStore
-from mailboat.clock import moment_of
+from mailboat.clock import milliseconds_now, moment_of
 from mailboat.composition.configured_roots import roots_of_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.foreign_failures import TranslatedFailures
@@ -39,16 +39,24 @@ from mailboat.content.watched_sources import Phases, Watch
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
 from mailboat.folder_handle import PRIVATE_FOLDER, make_path
 from mailboat.model.identifiers import Offset, parse_agent_name
+from mailboat.model.paths import NodePath, parse_path
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.operations.target_snapshots import (
+    RestoreRequest,
     SnapshotPartialError,
     SnapshotResult,
     check_position,
+    check_roots,
     restore_snapshot,
     take_snapshot,
 )
 
 PLACE: Final = "blob:"
+RESTORE_IN_HOME: Final = (
+    "restore once the agent runs again; one without publishers ends with its last subscriber, restore in its home then:"
+    "\nmailboat content restore blob:NAME --into TARGET --replace"
+)
+"""The next step where an agent cannot restore."""
 _ROOMS: Final = "snapshots"
 _LOCK: Final = "lock"
 _COPY_BYTES: Final = 1024 * 1024
@@ -83,6 +91,7 @@ class StoredSnapshot:
         leader_epoch: Of the last record done, or None.
         target: What it was taken of, for people.
         taken_ms: When, milliseconds since 1970 UTC.
+        roots: What its subscriber was limited to; empty: nothing; None: an earlier version did not say.
     """
 
     sha256: str
@@ -93,6 +102,7 @@ class StoredSnapshot:
     leader_epoch: int | None
     target: str
     taken_ms: int
+    roots: tuple[NodePath, ...] | None = None
 
     @property
     def digest(self) -> bytes:
@@ -103,6 +113,11 @@ class StoredSnapshot:
     def position(self) -> Position:
         """Where it stands."""
         return Position(LogIdentity(self.cluster_id, self.topic_id), Offset(self.next_offset), self.leader_epoch)
+
+    @property
+    def head(self) -> SnapshotHead:
+        """What is known of it before it is fetched."""
+        return SnapshotHead(self.position, (), self.target, self.taken_ms, roots=self.roots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +175,7 @@ def store_snapshot(
         taken = take_snapshot(target, file, workspace.clock, watch, roots)
         stored = _put(workspace.blobs, file, taken.head, phases)
     # the blob before its name: a crash in between leaves a blob without a name, which a sweep removes
-    workspace.blobs.documents.write(name, json.dumps(asdict(stored)).encode())
+    workspace.blobs.documents.write(name, _encoded(stored))
     return StoreResult(stored, is_new=True)
 
 
@@ -170,7 +185,7 @@ def restore_stored(
     workspace: Workspace,
     *,
     is_checked: bool = True,
-    is_replacing: bool = False,
+    request: RestoreRequest | None = None,
     phases: Phases | None = None,
 ) -> SnapshotResult:
     """Make a new target of the snapshot that a name stands for, or replace the content of an existing one.
@@ -181,27 +196,26 @@ def restore_stored(
         workspace: Whose blob store and, where `is_checked`, whose log the position must fit. Its configuration says
             to which roots the target's subscriber is limited.
         is_checked: Whether it must.
-        is_replacing: See `restore_snapshot`.
+        request: What the target keeps of the restore. None: it is asked for now, for a new target.
         phases: Receives the progress.
 
     Raises:
         SnapshotMissingError: No snapshot has that name.
         As `restore_snapshot`, and what the store raises.
     """
-    stored = stored_snapshot(workspace.blobs, name)
+    request = request or RestoreRequest(f"{PLACE}{name}", milliseconds_now(workspace.clock))
+    stored, roots = stored_snapshot(workspace.blobs, name), roots_of_target(workspace.home, target)
+    # before all of it is fetched, and again by `restore_snapshot`: retention may pass the position during the transfer
+    check_roots(stored.head, target, roots)
     if is_checked:
-        # Checked again by `restore_snapshot`: retention may pass the position during the transfer.
-        check_stored(stored, workspace)  # before all of it is fetched
+        check_position(stored.head, workspace)
     with _room(workspace) as folder:
         file = folder / "snapshot"
         _fetch(workspace.blobs, stored, file, phases)
-        roots = roots_of_target(workspace.home, target)
         if phases is not None:
             phases.begin("restoring", stored.length_bytes)
         watch = None if phases is None else phases.advance
-        return restore_snapshot(
-            file, target, workspace if is_checked else None, watch, roots, is_replacing=is_replacing
-        )
+        return restore_snapshot(file, target, workspace if is_checked else None, watch, roots, request)
 
 
 def seed(name: str, target: str, workspace: Workspace, phases: Phases | None = None) -> Seeded:
@@ -256,9 +270,13 @@ def stored_snapshot(blobs: BlobStore, name: str) -> StoredSnapshot:
     return found
 
 
-def check_stored(stored: StoredSnapshot, workspace: Workspace) -> None:
-    """See that a subscriber could go on from the snapshot. Raises: as `check_position`."""
-    check_position(SnapshotHead(stored.position, (), stored.target, stored.taken_ms), workspace)
+def check_stored(stored: StoredSnapshot, target: str, workspace: Workspace) -> None:
+    """See that the subscriber of a target could go on from the snapshot, without fetching it.
+
+    Raises: as `check_position` and `check_roots`.
+    """
+    check_roots(stored.head, target, roots_of_target(workspace.home, target))
+    check_position(stored.head, workspace)
 
 
 def view_of_stored(name: str, stored: StoredSnapshot) -> SnapshotView:
@@ -266,7 +284,7 @@ def view_of_stored(name: str, stored: StoredSnapshot) -> SnapshotView:
     taken_at = moment_of(stored.taken_ms)
     place, identity = f"{PLACE}{name}", str(stored.position.identity)
     return SnapshotView(
-        place, stored.sha256, stored.length_bytes, stored.target, taken_at, stored.next_offset, identity
+        place, stored.sha256, stored.length_bytes, stored.target, taken_at, stored.next_offset, identity, stored.roots
     )
 
 
@@ -302,6 +320,7 @@ def _put(blobs: BlobStore, file: Path, head: SnapshotHead, phases: Phases | None
         position.leader_epoch,
         head.target,
         head.taken_ms,
+        head.roots,
     )
 
 
@@ -337,8 +356,17 @@ def _read(blobs: BlobStore, name: str) -> StoredSnapshot | None:
         ) from error
 
 
+def _encoded(stored: StoredSnapshot) -> bytes:
+    data = json.dumps(asdict(stored)).encode()
+    if len(data) > _MAX_DOCUMENT_BYTES:  # more roots than the document has room for; the snapshot itself has them
+        data = json.dumps(asdict(replace(stored, roots=None))).encode()
+    return data
+
+
 def _decode(found: dict[str, object]) -> StoredSnapshot:
-    epoch = found["leader_epoch"]
+    epoch, roots = found["leader_epoch"], found.get("roots")
+    if not isinstance(roots, list | None):
+        raise TypeError("its roots are not a list")
     sha256 = checked_text(found["sha256"])
     if len(bytes.fromhex(sha256)) != hashlib.sha256().digest_size:
         raise ValueError("its digest has another length")
@@ -351,6 +379,7 @@ def _decode(found: dict[str, object]) -> StoredSnapshot:
         None if epoch is None else checked_number(epoch),
         checked_text(found["target"]),
         checked_ms(found["taken_ms"]),
+        None if roots is None else tuple(parse_path(checked_text(path)) for path in roots),
     )
 
 

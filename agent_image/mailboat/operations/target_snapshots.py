@@ -10,13 +10,13 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig
 from mailboat.content.locations import open_target, opened_ledger, parse_target
-from mailboat.content.port import Batch, Target
+from mailboat.content.port import Batch, RestoreRecord, Target
 from mailboat.content.snapshot_format import (
     Snapshot,
     SnapshotCorruptError,
@@ -74,6 +74,20 @@ class SnapshotResult:
     roots: tuple[NodePath, ...] = ()
 
 
+class RestoreRequest(NamedTuple):
+    """A restore that was asked for.
+
+    Attributes:
+        place: What is restored: `blob:NAME`, or a file.
+        begun_ms: When it was asked for, milliseconds since 1970 UTC.
+        is_replacing: The target may have content. Its subscriber stays; commands that are not done are refused.
+    """
+
+    place: str
+    begun_ms: int
+    is_replacing: bool = False
+
+
 def take_snapshot(
     target: str, file: Path, clock: Clock, watch: Watch | None = None, roots: tuple[NodePath, ...] | None = None
 ) -> SnapshotResult:
@@ -105,8 +119,7 @@ def restore_snapshot(
     workspace: Workspace | None,
     watch: Watch | None = None,
     roots: tuple[NodePath, ...] = (),
-    *,
-    is_replacing: bool = False,
+    request: RestoreRequest | None = None,
 ) -> SnapshotResult:
     """Make a new target of a snapshot, or replace the content of an existing one.
 
@@ -119,7 +132,7 @@ def restore_snapshot(
         workspace: Whose log the position must fit; None when that is left to the subscriber's start.
         watch: Receives the bytes of content processed.
         roots: Those of the target's subscriber: nothing outside is restored; empty: all is.
-        is_replacing: The target may have content. Its subscriber stays; commands that are not done are forgotten.
+        request: Kept in the target; None: the target is new, and nothing is kept.
 
     Raises:
         SnapshotCorruptError: Before anything was written.
@@ -129,6 +142,7 @@ def restore_snapshot(
         TargetNotEmptyError, TargetBusyError, StorageFullError, StorageReadOnlyError.
     """
     parse_target(target)  # before the snapshot is read
+    is_replacing = request is not None and request.is_replacing
     with opened_snapshot(file) as snapshot:
         check_roots(snapshot.head, target, roots)
         if workspace is not None:
@@ -144,8 +158,26 @@ def restore_snapshot(
                 _apply(snapshot, batch, file, watch, roots)
                 if workspace is not None:  # again: retention may have passed the position meanwhile
                     check_position(snapshot.head, workspace)
+                if request is not None:
+                    batch.note_restore(_record_of(request, snapshot.head))
                 batch.commit(snapshot.head.position)
         return SnapshotResult(snapshot.head, snapshot.tail, file.stat().st_size, roots)
+
+
+def last_restore(target: str) -> RestoreRecord | None:
+    """The last restore of a target, which is stored with the content; None where there is none.
+
+    Raises: what opening the target's ledger raises.
+    """
+    # the file first: opening the ledger of a target that was never made would be an error
+    if not parse_target(target).database.is_file():
+        return None
+    with opened_ledger(target, is_known=True) as ledger:
+        return ledger.restored
+
+
+def _record_of(request: RestoreRequest, head: SnapshotHead) -> RestoreRecord:
+    return RestoreRecord(request.place, request.begun_ms, head.position.next_offset, len(head.given_up))
 
 
 def check_position(head: SnapshotHead, workspace: Workspace) -> None:

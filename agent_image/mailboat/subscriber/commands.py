@@ -12,6 +12,7 @@
     resume                                               done, also where nothing is suspended
     a command whose id was answered                      the same answer again
     a command whose id is open                           nothing: its answer will come
+    a command that was open when the target was restored refused at the next start: the content before is gone
     a clear without an id that an open one covers        nothing: the open one has the same effect
     anything else while 1,000 commands are open          refused: every package is compared with all of them
 
@@ -55,6 +56,7 @@ MOST_OPEN: Final = 1000
 MOST_UNTAKEN: Final = 1000
 """So many commands are held in memory; reading goes on when the subscriber has taken them."""
 
+_RESTORED: Final = "the target was restored before the command was done: send it again if it is still wanted"
 _REFUSED: Final = CommandState.REFUSED
 _DONE: Final = CommandState.DONE
 _READ: Final = ReadLimits(max_records=1000)
@@ -178,8 +180,7 @@ class CommandHandler:
 
     def listen(self) -> None:
         """Read what was sent while the listener was down, and listen. Again it does nothing. Raises: as above."""
-        self._open = list(self._ledger.open_commands())
-        self._suspension = self._ledger.suspension()
+        self._load()
         if self._listener is None:
             return
         # Before the thread starts: a clear that was sent meanwhile must cover the first package already.
@@ -190,10 +191,17 @@ class CommandHandler:
 
     def load(self, *, is_read: bool) -> None:
         """Read which commands are open and, if asked to, what was sent, without listening further. Raises: as above."""
-        self._open = list(self._ledger.open_commands())
-        self._suspension = self._ledger.suspension()
+        self._load()
         if is_read and self._listener is not None:
             self._catch_up(self._listener)
+
+    def _load(self) -> None:
+        """Read what the target keeps, after what a restore made void is answered."""
+        for command in self._ledger.open_commands():
+            if command.is_void:
+                self._ledger.settle(command, self._answer(command, Reply(_REFUSED, _RESTORED)))
+        self._open = list(self._ledger.open_commands())
+        self._suspension = self._ledger.suspension()
 
     @property
     def has_open(self) -> bool:

@@ -21,6 +21,7 @@ from mailboat.content.port import (
     PendingJob,
     PendingStatus,
     ReportStarts,
+    RestoreRecord,
 )
 from mailboat.errors import TargetOwnedError, UsageError
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
@@ -88,6 +89,7 @@ class MemoryStore:
     last_command: int = 0
     answers: dict[str, CommandResult] = field(default_factory=dict)
     marker: str | None = None
+    restored: RestoreRecord | None = None
     done: dict[Offset, Token] = field(default_factory=dict)
 
     def send(self, message: StatusMessage | CommandResult) -> None:
@@ -111,7 +113,9 @@ class MemoryStore:
     def forget_packages(self, position: Offset) -> None:
         """See `Target.batch`."""
         self.errors, self.wanted, self.unfollowed, self.done, self.report_starts = {}, set(), set(), {}, {}
-        self.open_commands = {}
+        opened = {sequence: one for sequence, one in self.open_commands.items() if one.command_id is not None}
+        self.open_commands = {sequence: replace(one, is_void=True) for sequence, one in opened.items()}
+        self.restored = None
         self.after_calls = {offset: call for offset, call in self.after_calls.items() if offset < position}
 
     def note_done(self, done: Mapping[Offset, Token], position: Offset) -> None:
@@ -286,6 +290,10 @@ class MemoryLedger:
         self._store.attempt = attempt
 
     @property
+    def restored(self) -> RestoreRecord | None:
+        return self._store.restored
+
+    @property
     def passed_over(self) -> frozenset[str]:
         return frozenset(self._store.unfollowed)
 
@@ -370,6 +378,7 @@ class MemoryBatch:
         self._passed_over: set[str] = set()
         self._after_calls: list[AfterCall] = []
         self._jobs: list[NewJob] = []
+        self._restored: RestoreRecord | None = None
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         carried = set()
@@ -436,10 +445,14 @@ class MemoryBatch:
         """See `Batch.note_builds`; what is committed is shown all the same."""
         self._builds = builds
 
+    def note_restore(self, record: RestoreRecord) -> None:
+        self._restored = record
+
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         store = self._store
         if self._is_replacing:
             store.forget_packages(position.next_offset)
+        store.restored = self._restored or store.restored
         store.open_builds = self._builds
         store.unfollowed |= self._passed_over
         store.bodies, store.position, store.attempt = self._bodies, position, None

@@ -20,6 +20,7 @@ from mailboat.content.targets.ledger_tables import (
     COMMAND_SCHEMA,
     JOB_SCHEMA,
     POOL_SCHEMA,
+    RESTORE_SCHEMA,
     SUSPENSION_SCHEMA,
 )
 from mailboat.content.targets.namespace_table import NAMESPACE_SCHEMA
@@ -90,6 +91,7 @@ SCHEMA: Final = Schema(
         JOB_SCHEMA,
         SUSPENSION_SCHEMA,
         POOL_SCHEMA,
+        RESTORE_SCHEMA,
     ),
 )
 

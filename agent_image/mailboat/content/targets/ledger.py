@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mailboat.content.port import Attempt, GivenUp, OpenBuild, OpenCommand, PendingStatus, ReportStarts
+from mailboat.content.port import Attempt, GivenUp, OpenBuild, OpenCommand, PendingStatus, ReportStarts, RestoreRecord
 from mailboat.content.targets.ledger_tables import (
     LedgerConnection,
     TargetCommands,
@@ -24,6 +24,7 @@ from mailboat.content.targets.ledger_tables import (
     note_done,
     note_jobs,
     settle_command,
+    void_commands,
 )
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
@@ -107,6 +108,12 @@ class TargetLedger:
             return
         row = (attempt.offset, attempt.count, cause_text(attempt.cause), attempt.next_try_ms)
         self._connection.write("INSERT OR REPLACE INTO attempt VALUES (1, ?, ?, ?, ?)", row)
+
+    @property
+    def restored(self) -> RestoreRecord | None:
+        for row in self._connection.rows("SELECT snapshot, begun_ms, next_offset, given_up FROM restored"):
+            return RestoreRecord(row[0], row[1], Offset(row[2]), row[3])
+        return None
 
     @property
     def passed_over(self) -> frozenset[str]:
@@ -203,6 +210,7 @@ class BatchLedger:
         self._builds: Sequence[OpenBuild] | None = None
         self._passed_over: list[str] = []
         self._jobs: list[NewJob] = []
+        self._restored: list[tuple[object, ...]] = []
 
     def add_status(self, message: StatusMessage) -> None:
         self._statuses.append((encode_message(message)[1],))
@@ -228,6 +236,9 @@ class BatchLedger:
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
         self._builds = builds
 
+    def note_restore(self, record: RestoreRecord) -> None:
+        self._restored = [(1, record.snapshot, record.begun_ms, record.next_offset, record.given_up)]
+
     def write(
         self, connection: sqlite3.Connection, position: Position, changes: int, done: Mapping[Offset, Token]
     ) -> None:
@@ -236,6 +247,7 @@ class BatchLedger:
         connection.execute("DELETE FROM attempt")
         if self._is_replacing:  # before what the batch adds
             _forget_packages(connection, position.next_offset)
+        connection.executemany("INSERT OR REPLACE INTO restored VALUES (?, ?, ?, ?, ?)", self._restored)
         if self._statuses:
             connection.executemany("INSERT INTO pending_status (message) VALUES (?)", self._statuses)
         if self._jobs:
@@ -261,9 +273,9 @@ class BatchLedger:
 
 
 def _forget_packages(connection: sqlite3.Connection, next_offset: Offset) -> None:
-    for table in ("given_up", "passed_over", "open_build", "pool_done"):
+    for table in ("given_up", "passed_over", "open_build", "pool_done", "restored"):
         connection.execute(f"DELETE FROM {table}")
-    connection.execute("DELETE FROM command WHERE answer IS NULL")
+    void_commands(connection)
     connection.execute("DELETE FROM after_call WHERE at_offset >= ?", (next_offset,))
     connection.execute("UPDATE state SET reports = '{}'")
 

@@ -235,6 +235,15 @@ SUSPENSION_SCHEMA: Final = (
 )
 """What version 9 of the schema adds."""
 
+RESTORE_SCHEMA: Final = (
+    "ALTER TABLE command ADD COLUMN is_void INTEGER NOT NULL DEFAULT 0",
+    """CREATE TABLE restored (
+        id INTEGER PRIMARY KEY CHECK (id = 1), snapshot TEXT NOT NULL, begun_ms INTEGER NOT NULL,
+        next_offset INTEGER NOT NULL, given_up INTEGER NOT NULL
+    )""",
+)
+"""What version 11 of the schema adds."""
+
 _HEADERS: Final = headers.headers_for(headers.COMMAND_RESULT)
 
 
@@ -285,9 +294,11 @@ class TargetCommands:
 
     def open_commands(self) -> Sequence[OpenCommand]:
         return [
-            OpenCommand(sequence, self._verb(verb), Offset(offset), name and AgentName(name), command_id, removed)
-            for sequence, verb, offset, name, command_id, removed in self._connection.rows(
-                "SELECT sequence, verb, at_offset, pub_agent_name, command_id, removed FROM command"
+            OpenCommand(
+                row[0], self._verb(row[1]), Offset(row[2]), row[3] and AgentName(row[3]), row[4], row[5], bool(row[6])
+            )
+            for row in self._connection.rows(
+                "SELECT sequence, verb, at_offset, pub_agent_name, command_id, removed, is_void FROM command"
                 " WHERE answer IS NULL ORDER BY sequence"
             )
         ]
@@ -310,6 +321,12 @@ class TargetCommands:
             raise TargetCorruptError(
                 f"{self._connection.uri} holds a command that can't be understood: {text[:40]!r}"
             ) from error
+
+
+def void_commands(connection: sqlite3.Connection) -> None:
+    """Let open commands have no effect; the answer, where one is wanted, needs the subscriber's identity."""
+    connection.execute("DELETE FROM command WHERE answer IS NULL AND command_id IS NULL")
+    connection.execute("UPDATE command SET is_void = 1 WHERE answer IS NULL")
 
 
 def settle_command(connection: sqlite3.Connection, command: OpenCommand, answer: CommandResult | None) -> None:

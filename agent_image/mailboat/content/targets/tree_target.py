@@ -17,7 +17,7 @@ from typing import Protocol, Self
 from mailboat.content.foreign_failures import ForeignFailure, translate_failure
 from mailboat.content.keys import Key, key_of, path_of
 from mailboat.content.merge_rules import DocumentMerge, merge_node, recreates_files
-from mailboat.content.port import NOTHING_DONE, GivenUp, OpenBuild, OpenCommand, Source
+from mailboat.content.port import NOTHING_DONE, GivenUp, OpenBuild, OpenCommand, RestoreRecord, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import keep_namespaces
@@ -215,6 +215,9 @@ class TreeBatch:
 
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
         self._additions.note_builds(builds)
+
+    def note_restore(self, record: RestoreRecord) -> None:
+        self._additions.note_restore(record)
 
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         """See `Batch.commit`.

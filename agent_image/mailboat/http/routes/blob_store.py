@@ -131,5 +131,5 @@ async def restore_snapshot(
 
 @router.get("/restores", **operation(Verb.VIEW, "List restores", example=[RESTORE]))
 def list_restores(ports: Ports) -> Sequence[RestoreView]:
-    """The subscribers of this agent, each with the last restore into its target since the agent started."""
+    """The subscribers of this agent, each with the last restore into its target."""
     return ports.archive.restores()

@@ -31,7 +31,7 @@ function snapshotParts(app, found) {
   const restores = app.loaded("restores", "/restores", app.restoring ? 500 : undefined).data ?? [];
   const rows = found.map((snapshot) => {
     const name = snapshot.snapshot.replace(/^blob:/, "");
-    return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), ...(snapshot.error ? [h("span", { class: "bad" }, `${snapshot.message} (${snapshot.next_step})`), "", "", ""] : [snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at)]),
+    return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), ...(snapshot.error ? [h("span", { class: "bad" }, `${snapshot.message} (${snapshot.next_step})`), "", "", ""] : [snapshot.roots?.length ? `${snapshot.target}, below ${snapshot.roots.join(", ")} only` : snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at)]),
       [snapshot.error ? null : restoreButton(app, snapshot, restores), " ",
       isWhole && actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: [`Remove ${snapshot.snapshot}?`, "The name is removed; the next sweep removes its blob.", "Remove it"],
         action: async () => { await call("DELETE", `/snapshots/${part(name)}`); return `${snapshot.snapshot} was removed`; } })]] };
@@ -66,8 +66,9 @@ function restoreButton(app, snapshot, restores) {
   const question = () => {
     const { subscriber, target } = chosen(app, restores, snapshot);
     const position = app.fleet.named(subscriber).find((one) => one.target === target)?.next_offset;
-    const back = position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports again what was published since, also packages that were dropped or cleared; the hook \`after\` is called again.` : "";
-    return [`Restore ${snapshot.snapshot}?`, `Content, position and error queue of ${target} are replaced by ${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}. ${subscriber} is stopped meanwhile.${back}`,
+    const back = position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports again what was published since, also packages that were dropped or cleared; the hook \`after\` is called again, \`jobs.on\` adds no job twice.`
+      : position < snapshot.next_offset ? ` It goes forward from offset ${number(position)} to ${number(snapshot.next_offset)}: subscribers staged behind it wait for the packages between; publish them again.` : "";
+    return [`Restore ${snapshot.snapshot}?`, `Content, position and error queue of ${target} are replaced by ${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}. ${subscriber} is stopped meanwhile, and commands that it has not done are refused.${back}`,
       "Restore it", true, subscriber];
   };
   return actionButton(app, { verb: "admin", label: "Restore…", kind: "small danger", isDisabled: !chosen(app, restores, snapshot) || app.restoring, hint: chosen(app, restores, snapshot) ? undefined : "choose the subscriber to restore first",
@@ -83,12 +84,14 @@ async function restored(app, { snapshot }, { subscriber, target }) {
     while (["waiting", "restoring"].includes(view.state)) {
       app.refresh();
       await new Promise((resolve) => setTimeout(resolve, 500));
-      view = (await call("GET", "/restores")).find((one) => ["target", "snapshot", "begun_at"].every((name) => one[name] === begun[name])) ?? { state: "none" };
+      const known = (await call("GET", "/restores")).find((one) => one.target === target);
+      view = known?.snapshot === begun.snapshot && known.begun_at === begun.begun_at ? known : { state: Date.parse(known?.begun_at) > Date.parse(begun.begun_at) ? "superseded" : "lost" };
     }
   } finally {
     app.restoring = false;
   }
-  if (view.state === "none") return `the agent restarted, or began another restore: its log says whether ${snapshot} was restored into the target of ${subscriber}`;
+  if (view.state === "superseded") return `another restore into the target of ${subscriber} began after that of ${snapshot}: the agent's log has both`;
+  if (view.state === "lost") return `the agent ended before ${snapshot} was restored: the target of ${subscriber} is as it was before`;
   if (view.state === "failed") return `${subscriber} was not restored: ${view.message}${view.next_step ? ` (${view.next_step})` : ""}`;
   return `${subscriber} has the content of ${snapshot}, and goes on at offset ${view.next_offset}`;
 }

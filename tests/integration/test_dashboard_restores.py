@@ -1,0 +1,126 @@
+"""Restores in the dashboard, in a real browser: which subscriber, what it means, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mailboat.api.archive import RestoreView, SnapshotView
+from mailboat.clock import moment_of
+from playwright.sync_api import Page, expect
+from support.browser import barriers, chromium, page_in, save
+from support.fake_control import FakeArchive, FakeControl, FakeSubscriber
+
+SNAPSHOT = SnapshotView(
+    "blob:site", "ab" * 32, 52_000_000, "sqlite:/one.db", moment_of(1_795_781_700_000), 3, "log-1", ()
+)
+CORRUPT = SnapshotView(
+    "blob:bad", error="SnapshotCorrupt", message="can't be understood: <b>1</b> byte", next_step="--remove bad"
+)
+
+
+class Restored(FakeArchive):
+    """Two subscribers, and a restore of the second one that ends as a test says."""
+
+    def __init__(self, control: FakeControl) -> None:
+        super().__init__(control)
+        self.begun = RestoreView("two", "sqlite:/two.db", "restoring", "blob:site", begun_at=moment_of(1_000))
+        self.after = replace(self.begun, state="done", phase=None, next_offset=3, given_up=0)
+        self.asked: list[tuple[str, str]] = []
+
+    def snapshots(self) -> Sequence[SnapshotView]:
+        part = replace(SNAPSHOT, snapshot="blob:part", next_offset=9, roots=("/content/de", "/content/fr"))
+        return [CORRUPT, part, SNAPSHOT]
+
+    def restores(self) -> Sequence[RestoreView]:
+        return [
+            RestoreView("one", "sqlite:/one.db"),
+            self.after if self.asked else RestoreView("two", "sqlite:/two.db"),
+        ]
+
+    def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
+        assert is_replacing
+        self.asked.append((name, target))
+        return self.begun
+
+
+class Placed(FakeControl):
+    """A fleet whose subscribers have targets."""
+
+    def status(self) -> Any:
+        seen = super().status()
+        placed = [replace(one, target=f"sqlite:/{one.name}.db", next_offset=6) for one in seen.subscribers]
+        return replace(seen, subscribers=tuple(placed))
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with chromium() as browser, page_in(browser, viewport={"width": 1280, "height": 900}) as shown:
+        yield shown
+
+
+@pytest.fixture
+def archive(page: Page, serve: Any) -> Restored:
+    control = Placed(FakeSubscriber("one"), FakeSubscriber("two"))
+    archive = Restored(control)
+    page.goto(f"{serve(control, archive=archive).url}/#/storage")
+    return archive
+
+
+def row_of(page: Page, snapshot: str) -> Any:
+    return page.get_by_role("table", name="Snapshots").get_by_role("row", name=snapshot)
+
+
+def begin(page: Page) -> None:
+    page.get_by_label("Subscriber to restore").select_option("two")
+    row_of(page, "blob:site").get_by_role("button", name="Restore…").click()
+    page.get_by_label("Type two to confirm").fill("two")
+    page.get_by_role("button", name="Restore it").click()
+
+
+def test_the_chosen_subscriber_is_restored_and_the_dialog_says_what_that_means(page: Page, archive: Restored) -> None:
+    row_of(page, "blob:site").get_by_role("button", name="Restore…").click()
+    dialog = page.get_by_role("dialog", name="Restore blob:site?")
+    expect(dialog).to_contain_text("Content, position and error queue of sqlite:/one.db are replaced")
+    expect(dialog).to_contain_text("It goes back from offset 6 to 3, and imports again")
+    expect(dialog).to_contain_text("commands that it has not done are refused")
+    expect(dialog).to_contain_text("the hook `after` is called again, `jobs.on` adds no job twice")
+    dialog.get_by_role("button", name="Cancel").click()
+    page.get_by_label("Subscriber to restore").select_option("two")
+    row_of(page, "blob:part").get_by_role("button", name="Restore…").click()
+    dialog = page.get_by_role("dialog", name="Restore blob:part?")
+    expect(dialog).to_contain_text("error queue of sqlite:/two.db are replaced by blob:part, a copy of sqlite:/one.db")
+    expect(dialog).to_contain_text("forward from offset 6 to 9: subscribers staged behind it wait for the packages")
+    assert barriers(page) == []
+    dialog.get_by_role("button", name="Cancel").click()
+    begin(page)
+    expect(page.get_by_role("status")).to_contain_text("two has the content of blob:site, and goes on at offset 3")
+    assert archive.asked == [("site", "sqlite:/two.db")]
+    save(page, "storage")
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (moment_of(2_500), "another restore into the target of two began after that of blob:site"),
+        (None, "the agent ended before blob:site was restored: the target of two is as it was before"),
+    ],
+)
+def test_the_outcome_of_another_restore_is_not_shown(page: Page, archive: Restored, after: Any, words: str) -> None:
+    archive.after = replace(archive.after, state="done" if after else "none", snapshot="blob:new", begun_at=after)
+    begin(page)
+    expect(page.get_by_role("status")).to_contain_text(words)
+    expect(page.get_by_role("status")).not_to_contain_text("goes on at offset")
+
+
+def test_a_snapshot_that_cannot_be_read_has_its_reason_and_no_restore(page: Page, archive: Restored) -> None:
+    bad, part = row_of(page, "blob:bad"), row_of(page, "blob:part")
+    expect(bad).to_contain_text("can't be understood: <b>1</b> byte (--remove bad)")
+    expect(bad.get_by_role("button", name="Remove")).to_be_enabled()
+    assert bad.get_by_role("button", name="Restore…").count() == 0
+    expect(part).to_contain_text("sqlite:/one.db, below /content/de, /content/fr only")
+    expect(row_of(page, "blob:site").get_by_role("button", name="Restore…")).to_be_enabled()
+    assert barriers(page) == []
+    assert archive.asked == []
