@@ -144,7 +144,7 @@ class Worker:
         self._woken.set()
 
     def retry(self) -> None:
-        """As `wake`, also in a pause after a failure: for who knows that the next turn is another one."""
+        """Run the next turn now, also in a pause after a failure."""
         self._pause_over.set()
         self._woken.set()
 

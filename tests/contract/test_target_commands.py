@@ -215,10 +215,9 @@ def test_a_batch_that_replaces_all_content_forgets_packages_and_keeps_the_rest(t
         batch.note_builds([OpenBuild(AgentName("author"), BuildId("build-1"), 1, 2, 0)])
         batch.add_status(told)
         batch.commit(at(8))
-    with target.batch(is_replacing=True) as batch:
+    with target.batch(restored=record) as batch:
         batch.apply(as_change([a_file("/kept", b"old")], deep("/")), Offset(4))
         batch.give_up(an_entry(1))
-        batch.note_restore(record)
         batch.commit(at(4))
     ledger = target.ledger
     assert (ledger.position(), ledger.subscriber()) == (at(4), "edge")
@@ -233,6 +232,3 @@ def test_a_batch_that_replaces_all_content_forgets_packages_and_keeps_the_rest(t
     ledger.commands.settle(void, an_answer("first"))
     assert not ledger.commands.open_commands()
     assert [pending.message for pending in ledger.pending_statuses(9)] == [told, an_answer("first")]
-    with target.batch(is_replacing=True) as batch:
-        batch.commit(at(4))
-    assert ledger.restored is None

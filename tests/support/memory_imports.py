@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mailboat.content.port import RestoreRecord
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
@@ -109,8 +110,8 @@ class FailingTarget(MemoryTarget):
         self._step = step
         self._errors = list(errors)
 
-    def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
-        batch = super().batch(is_replacing=is_replacing)
+    def batch(self, *, restored: RestoreRecord | None = None) -> MemoryBatch:
+        batch = super().batch(restored=restored)
         works = getattr(batch, self._step)
 
         def fails(*arguments: object) -> object:
@@ -129,8 +130,8 @@ class SlowTarget(MemoryTarget):
         super().__init__(store)
         self._each = each
 
-    def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
-        batch = super().batch(is_replacing=is_replacing)
+    def batch(self, *, restored: RestoreRecord | None = None) -> MemoryBatch:
+        batch = super().batch(restored=restored)
         apply = batch.apply
 
         def slowly(change: Any, stamp: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mailboat.clock import Deadline
-from mailboat.content.port import OpenCommand, Target
+from mailboat.content.port import OpenCommand, RestoreRecord, Target
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
@@ -440,7 +440,7 @@ def test_commands_that_a_restore_overtook_are_refused_once(engine: Engine, targe
         OpenCommand(0, CommandVerb.REDRIVE, Offset(0), AUTHOR, "redrive-1"),
     ]
     target.ledger.commands.take(opened, [], Position(engine.journal.identity(COMMANDS), Offset(0)))
-    with target.batch(is_replacing=True) as batch:
+    with target.batch(restored=RestoreRecord("blob:old", 1, Offset(0), 0)) as batch:
         batch.commit(Position(engine.journal.identity(PACKAGES), Offset(0)))
     for _ in range(2):
         catch_up(engine, target)

@@ -233,8 +233,7 @@ class SnapshotView:
 class RestoreView:
     """A subscriber of an agent, with the last restore into its target.
 
-    The target keeps a restore that is done, so a new start of the agent knows it. One that failed, or was not done when
-    the agent ended, is not kept: then `state` and the other fields are of the restore before it.
+    After a new start of the agent it is the last one that was done, which the target keeps.
 
     Attributes:
         subscriber: The subscriber's name.
@@ -275,12 +274,6 @@ class RestoreView:
         """Whether both are states of one restore: a target has the last one only."""
         mine = self.target, self.snapshot, self.begun_at
         return mine == (other.target, other.snapshot, other.begun_at)
-
-    def is_before(self, other: RestoreView) -> bool:
-        """Whether the other one is a later restore of the same target."""
-        if self.begun_at is None or other.begun_at is None:
-            return False
-        return other.target == self.target and self.begun_at < other.begun_at
 
 
 @dataclass(frozen=True, slots=True)

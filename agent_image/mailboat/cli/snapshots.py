@@ -290,7 +290,8 @@ def followed(
 
 def _reason_of_the_end(begun: RestoreView, views: Sequence[RestoreView]) -> str:
     """Why a restore is not among those of its agent: a target keeps the last one that was done."""
-    if any(begun.is_before(view) for view in views):
+    known = next((view.begun_at for view in views if view.target == begun.target), None)
+    if known is not None and begun.begun_at is not None and begun.begun_at < known:
         return f"another restore into {begun.target} began after that of {begun.snapshot}: the agent's log has both"
     return f"the agent ended before {begun.snapshot} was restored: {begun.target} is as it was before"
 

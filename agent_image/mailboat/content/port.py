@@ -441,9 +441,6 @@ class Batch(Protocol):
         meanwhile, and shows it as one.
         """
 
-    def note_restore(self, record: RestoreRecord) -> None:
-        """Store that the content is that of a restore."""
-
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         """Make everything durable and visible, with the position; also forgets the failed attempt before it.
 
@@ -470,13 +467,13 @@ class Target(Protocol):
     def ledger(self) -> Ledger:
         """What is kept besides the content."""
 
-    def batch(self, *, is_replacing: bool = False) -> Batch:
+    def batch(self, *, restored: RestoreRecord | None = None) -> Batch:
         """Begin a transaction. One at a time.
 
-        `is_replacing`: all content is replaced, so that the commit forgets what the ledger says of packages: error
-        queue, skipped publishers, report starts, open builds, imports of a pool, and calls of the hook `after` for
-        packages that are imported again. Commands that are not done become void. Confirmations, jobs and a suspension
-        stay.
+        `restored`: a restore replaces all content. The commit keeps this record of it, and forgets what the ledger has
+        about packages: error queue, skipped publishers, report starts, open builds, imports of a pool, and calls of the
+        hook `after` for packages that are imported again. Commands that are not done become void. Confirmations, jobs
+        and a suspension stay.
         """
 
     def source(self) -> Source:

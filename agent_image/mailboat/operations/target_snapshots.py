@@ -154,18 +154,17 @@ def restore_snapshot(
                 _check_is_replaceable(opened)
             else:  # checked again under the target's lock: another process may have begun it since
                 _check_empty_ledger(opened, target)
-            with opened.batch(is_replacing=is_replacing) as batch:
+            restored = None if request is None else _record_of(request, snapshot.head)
+            with opened.batch(restored=restored) as batch:
                 _apply(snapshot, batch, file, watch, roots)
                 if workspace is not None:  # again: retention may have passed the position meanwhile
                     check_position(snapshot.head, workspace)
-                if request is not None:
-                    batch.note_restore(_record_of(request, snapshot.head))
                 batch.commit(snapshot.head.position)
         return SnapshotResult(snapshot.head, snapshot.tail, file.stat().st_size, roots)
 
 
 def last_restore(target: str) -> RestoreRecord | None:
-    """The last restore of a target, which is stored with the content; None where there is none.
+    """The last restore of a target, which is stored with the content; None before the first one.
 
     Raises: what opening the target's ledger raises.
     """

@@ -115,7 +115,6 @@ class MemoryStore:
         self.errors, self.wanted, self.unfollowed, self.done, self.report_starts = {}, set(), set(), {}, {}
         opened = {sequence: one for sequence, one in self.open_commands.items() if one.command_id is not None}
         self.open_commands = {sequence: replace(one, is_void=True) for sequence, one in opened.items()}
-        self.restored = None
         self.after_calls = {offset: call for offset, call in self.after_calls.items() if offset < position}
 
     def note_done(self, done: Mapping[Offset, Token], position: Offset) -> None:
@@ -347,8 +346,8 @@ class MemoryTarget:
     def ledger(self) -> MemoryLedger:
         return self._ledger
 
-    def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
-        return MemoryBatch(self.store, is_replacing=is_replacing)
+    def batch(self, *, restored: RestoreRecord | None = None) -> MemoryBatch:
+        return MemoryBatch(self.store, restored)
 
     def source(self) -> MemorySource:
         nodes = [decode_node(path, body) for path, body in self.store.bodies.items()]
@@ -364,21 +363,20 @@ class MemoryTarget:
 class MemoryBatch:
     """See `Batch`. Simple filters only."""
 
-    def __init__(self, store: MemoryStore, *, is_replacing: bool = False) -> None:
+    def __init__(self, store: MemoryStore, restored: RestoreRecord | None = None) -> None:
         """Work on a copy."""
         self._store = store
-        self._is_replacing = is_replacing
+        self._restored = restored
         self._bodies = dict(store.bodies)
         self._namespaces = set(store.namespaces)
         self._statuses: list[StatusMessage] = []
         self._entries: list[GivenUp] = []
         self._resolved: list[Offset] = []
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
-        self._builds = () if is_replacing else store.open_builds
+        self._builds = store.open_builds if restored is None else ()
         self._passed_over: set[str] = set()
         self._after_calls: list[AfterCall] = []
         self._jobs: list[NewJob] = []
-        self._restored: RestoreRecord | None = None
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         carried = set()
@@ -445,14 +443,11 @@ class MemoryBatch:
         """See `Batch.note_builds`; what is committed is shown all the same."""
         self._builds = builds
 
-    def note_restore(self, record: RestoreRecord) -> None:
-        self._restored = record
-
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         store = self._store
-        if self._is_replacing:
+        if self._restored is not None:
             store.forget_packages(position.next_offset)
-        store.restored = self._restored or store.restored
+            store.restored = self._restored
         store.open_builds = self._builds
         store.unfollowed |= self._passed_over
         store.bodies, store.position, store.attempt = self._bodies, position, None

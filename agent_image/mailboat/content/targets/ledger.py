@@ -23,6 +23,7 @@ from mailboat.content.targets.ledger_tables import (
     note_calls,
     note_done,
     note_jobs,
+    note_restore,
     settle_command,
     void_commands,
 )
@@ -199,9 +200,9 @@ class TargetLedger:
 class BatchLedger:
     """What one batch adds to the ledger, kept until the commit writes it."""
 
-    def __init__(self, *, is_replacing: bool) -> None:
-        """Start with nothing; `is_replacing`: see `Target.batch`."""
-        self._is_replacing = is_replacing
+    def __init__(self, restored: RestoreRecord | None) -> None:
+        """Start with nothing; `restored`: see `Target.batch`."""
+        self._restored = restored
         self._statuses: list[tuple[bytes]] = []
         self._given_up: list[GivenUp] = []
         self._resolved: list[Offset] = []
@@ -210,7 +211,6 @@ class BatchLedger:
         self._builds: Sequence[OpenBuild] | None = None
         self._passed_over: list[str] = []
         self._jobs: list[NewJob] = []
-        self._restored: list[tuple[object, ...]] = []
 
     def add_status(self, message: StatusMessage) -> None:
         self._statuses.append((encode_message(message)[1],))
@@ -236,18 +236,15 @@ class BatchLedger:
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
         self._builds = builds
 
-    def note_restore(self, record: RestoreRecord) -> None:
-        self._restored = [(1, record.snapshot, record.begun_ms, record.next_offset, record.given_up)]
-
     def write(
         self, connection: sqlite3.Connection, position: Position, changes: int, done: Mapping[Offset, Token]
     ) -> None:
         """Write it all with the position, in the transaction that is open on the connection."""
         connection.execute(_STORE_POSITION, _position_row(position, changes))
         connection.execute("DELETE FROM attempt")
-        if self._is_replacing:  # before what the batch adds
+        if self._restored is not None:  # before what the batch adds
             _forget_packages(connection, position.next_offset)
-        connection.executemany("INSERT OR REPLACE INTO restored VALUES (?, ?, ?, ?, ?)", self._restored)
+            note_restore(connection, self._restored)
         if self._statuses:
             connection.executemany("INSERT INTO pending_status (message) VALUES (?)", self._statuses)
         if self._jobs:
@@ -273,7 +270,7 @@ class BatchLedger:
 
 
 def _forget_packages(connection: sqlite3.Connection, next_offset: Offset) -> None:
-    for table in ("given_up", "passed_over", "open_build", "pool_done", "restored"):
+    for table in ("given_up", "passed_over", "open_build", "pool_done"):
         connection.execute(f"DELETE FROM {table}")
     void_commands(connection)
     connection.execute("DELETE FROM after_call WHERE at_offset >= ?", (next_offset,))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from mailboat.content.foreign_failures import TranslatedFailures
-from mailboat.content.port import OpenCommand, PendingJob
+from mailboat.content.port import OpenCommand, PendingJob, RestoreRecord
 from mailboat.errors import MessageCorruptError, TargetCorruptError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.jobs import JobsAdded, NewJob, Token
@@ -321,6 +321,12 @@ class TargetCommands:
             raise TargetCorruptError(
                 f"{self._connection.uri} holds a command that can't be understood: {text[:40]!r}"
             ) from error
+
+
+def note_restore(connection: sqlite3.Connection, record: RestoreRecord) -> None:
+    """Store it in place of the one before, in the transaction that is open on the connection."""
+    row = record.snapshot, record.begun_ms, record.next_offset, record.given_up
+    connection.execute("INSERT OR REPLACE INTO restored VALUES (1, ?, ?, ?, ?)", row)
 
 
 def void_commands(connection: sqlite3.Connection) -> None:

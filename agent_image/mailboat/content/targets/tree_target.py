@@ -96,12 +96,12 @@ class TreeTarget:
     def ledger(self) -> TargetLedger:
         return self._ledger
 
-    def batch(self, *, is_replacing: bool = False) -> TreeBatch:
+    def batch(self, *, restored: RestoreRecord | None = None) -> TreeBatch:
         """See `Target.batch`.
 
         Raises: StorageFullError, StorageReadOnlyError, StorageFailedError, TargetCorruptError.
         """
-        return TreeBatch(self._parts, self._table, self._count_commit, is_replacing=is_replacing)
+        return TreeBatch(self._parts, self._table, self._count_commit, restored)
 
     def source(self) -> Source:
         return self._parts.open_source()
@@ -129,13 +129,13 @@ class TreeBatch:
     """One transaction of a `TreeTarget`; see `Batch`."""
 
     def __init__(
-        self, parts: TargetParts, table: TreeTable, when_committed: Callable[[], None], *, is_replacing: bool
+        self, parts: TargetParts, table: TreeTable, when_committed: Callable[[], None], restored: RestoreRecord | None
     ) -> None:
         """Begin the transaction."""
         self._parts = parts
         self._table = table
         self._when_committed = when_committed
-        self._additions = BatchLedger(is_replacing=is_replacing)
+        self._additions = BatchLedger(restored)
         self._is_open = False
         self._has_failed = False
         try:
@@ -215,9 +215,6 @@ class TreeBatch:
 
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
         self._additions.note_builds(builds)
-
-    def note_restore(self, record: RestoreRecord) -> None:
-        self._additions.note_restore(record)
 
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         """See `Batch.commit`.
