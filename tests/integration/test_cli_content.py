@@ -159,8 +159,13 @@ def test_a_package_is_built_looked_into_checked_and_installed(
     again = new_boat.do(*build, "--force")
     assert again.out.endswith(f"  {built['tree_digest']}\n"), "the digest that all commands on packages show"
     shown = new_boat.do("packages", "inspect", file).lines
-    assert shown[1:4] == [
+    properties = {"group": "mailboat", "name": "en", "packageType": "content", "version": "1.0"}
+    own = properties if package_type == "filevault" else {}
+    assert (facts["id"], facts["properties"]) == ("mailboat:en:1.0" if own else None, own)
+    assert shown[1 : 4 + bool(own) + len(own)] == [
         f"digest   {built['tree_digest']}",
+        *(["id       mailboat:en:1.0"] if own else []),
+        *(f"property {key} = {text}" for key, text in own.items()),
         "filter   /en   deep   replace",
         "filter   /picture.png   deep   replace",
     ]

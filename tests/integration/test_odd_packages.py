@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from mailboat.composition.places import open_target
 from mailboat.composition.source_openers import open_source
-from mailboat.config.document import LimitsConfig
+from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.errors import PackageCorruptError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
@@ -20,6 +20,8 @@ from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.publisher.publisher import own_roots
+from mailboat.wire.messages import decode_package
+from support.engines import EngineParts, memory_engine
 
 HEAD_OF_PROPERTIES = '<!DOCTYPE properties SYSTEM "http://java.sun.com/dtd/properties.dtd">'
 HEAD = (
@@ -257,6 +259,7 @@ def test_package_defines_the_node_types_of_its_source(jackrabbit: Any, tmp_path:
     Odd({**ABOVE, "content/a": document}, node_types=types).write(original)
     rebuild(original, rebuilt)
     assert after(jackrabbit, rebuilt)["/content/a"][0] == "odd:kind"
+    assert after(jackrabbit, published(original, tmp_path))["/content/a"][0] == "odd:kind"
 
 
 @pytest.mark.parametrize("own", [{"name": "x"}, {"name": "x", "group": "g"}, {"name": "x", "version": "1"}])
@@ -279,6 +282,19 @@ def rebuild(original: Path, into: Path) -> str | None:
     files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
     with closing(open_source(str(original))) as source:
         return files.build(add_request(own_roots(source)), source, into, FILEVAULT, {}).name
+
+
+def published(original: Path, folder: Path) -> Path:
+    """The package that a publisher for Sling makes of a whole one."""
+    with memory_engine(folder, EngineParts(codecs={FILEVAULT: FilevaultCodec()})) as engine:
+        publisher = engine.publisher(engine.publishing_with(package_type=FILEVAULT, transfer=Transfer.INLINE))
+        with closing(open_source(str(original))) as source:
+            publisher.publish(add_request(own_roots(source)), source)
+        payload = decode_package(engine.records()[-1].value).payload
+    assert payload is not None
+    into = folder / "published.zip"
+    into.write_bytes(payload)
+    return into
 
 
 def after(jackrabbit: Any, *packages: Path) -> dict[str, Shown]:

@@ -408,7 +408,10 @@ def test_limits_of_the_configuration_hold_for_packages(engine: Engine, site: Pat
     assert (problem.name, "more nodes than limits.max_entries" in problem.message) == ("LimitExceeded", True)
 
 
-def test_the_handling_of_access_control_of_a_source_is_kept(engine: Engine, tmp_path: Path) -> None:
+def test_access_control_and_node_types_of_a_source_are_kept(engine: Engine, tmp_path: Path) -> None:
+    types = {"META-INF/vault/nodetypes.cnd": b"[acme:page]\n"}
+    for name, content in types.items():
+        (a_checkout(tmp_path / "checkout") / name).write_bytes(content)
     source = open_checkout_source(a_checkout(tmp_path / "checkout"))
     recipe = recipe_for(engine, tmp_path / "checkout", ["/a"])
     recipe = msgspec.structs.replace(recipe, package_type=FILEVAULT, inline_package_bytes=10_000)
@@ -420,6 +423,7 @@ def test_the_handling_of_access_control_of_a_source_is_kept(engine: Engine, tmp_
     (tmp_path / "built.zip").write_bytes(built.payload)
     with closing(open_archive_source(tmp_path / "built.zip")) as package:
         assert package.properties["acHandling"] == "merge"
+        assert package.node_types() == types
 
 
 def test_a_vanished_path_is_a_problem_with_its_path(engine: Engine, site: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import zipfile
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -511,6 +512,27 @@ def test_a_mere_directory_defines_no_node(tmp_path: Path) -> None:
     owned = filter_for((), [NodePath("/home/groups/a.txt/x"), NodePath("/x/y")])
     above = [(node.path, node.primary_type) for node in source.ancestors(owned)]
     assert above == [("/home", "rep:AuthorizableFolder"), ("/home/groups/a.txt", "nt:file")]
+
+
+def test_the_prefix_of_a_second_namespace_does_not_depend_on_what_is_read_first(tmp_path: Path) -> None:
+    """Nor on the order of the zip, on directories that can't be read, or on a document that is broken."""
+    documents = {
+        f"c/{name}/.content.xml": document(f'{UNSTRUCTURED} xmlns:acme="urn:{name}" acme:t="1"') for name in ("b", "a")
+    }
+    files = {**documents, "c/broken.xml": HEAD, "d/_acme_e/.content.xml": document(UNSTRUCTURED)}
+    (tmp_path / "x.zip").write_bytes(package(files))
+    for name, content in files.items():
+        (tmp_path / "x/jcr_root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "x/jcr_root" / name).write_text(content)
+    (tmp_path / "x/jcr_root/e").mkdir()
+    (tmp_path / "x/jcr_root/e/link").symlink_to("/etc")
+    for place in (tmp_path / "x.zip", tmp_path / "x"):
+        for order in (("a", "b"), ("b", "a")):
+            with closing(open_archive_source(place) if place.is_file() else open_checkout_source(place)) as source:
+                nodes = {name: source.node(NodePath(f"/c/{name}")) for name in order}
+                names = {name: [one.name for one in node.properties] for name, node in nodes.items() if node}
+                assert names == {"a": ["acme:t"], "b": ["acme0:t"]}
+                assert source.namespaces() == {"acme": ("urn:a",), "acme0": ("urn:b",)}
 
 
 def test_a_link_out_of_a_checkout_is_refused(tmp_path: Path) -> None:

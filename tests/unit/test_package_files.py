@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from mailboat.model.nodes import folder_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.requests import add_request
-from mailboat.operations.package_files import PackageFiles, left_out_of, parse_properties
+from mailboat.operations.package_files import PackageFiles, parse_properties
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.document_reader import DocumentReader
@@ -237,8 +238,9 @@ def test_publication_keeps_the_property_that_importers_of_content_read(described
     """Each other one is among those that `plan` lists as not published."""
     shipped = shipped_properties(described.package_properties())
     assert shipped == {"acHandling": "overwrite"}
-    assert unpublished_of(described).properties == sorted({*STANDARD_PROPERTIES, "acme:note"} - shipped.keys())
-    assert unpublished_of(MemorySource([])) == ((), ())
+    unpublished = unpublished_of(described, FILEVAULT).properties
+    assert unpublished == sorted({*STANDARD_PROPERTIES, "acme:note"} - shipped.keys())
+    assert unpublished_of(MemorySource([]), FILEVAULT) == ((), ())
 
 
 def test_files_of_metadata_that_packages_leave_out_are_known(checkout: VaultSource, tmp_path: Path) -> None:
@@ -255,9 +257,8 @@ def test_files_of_metadata_that_packages_leave_out_are_known(checkout: VaultSour
                 archive.write(path, path.relative_to(folder).as_posix())
     for source in (open_checkout_source(folder), WatchedSource(open_archive_source(file), lambda _: None)):
         with closing(source):
-            assert unpublished_of(source).files == others
-            assert left_out_of(source, "tree") == others
-            assert left_out_of(source, FILEVAULT) == others[:2]
+            assert unpublished_of(source, "tree").files == others
+            assert unpublished_of(source, FILEVAULT).files == others[:2]
             with built(source, "/home/groups/editors", tmp_path / "y.zip") as package:
                 assert package.node_types() == {"META-INF/vault/nodetypes.cnd": b"x"}
 
@@ -276,6 +277,30 @@ def test_node_types_beyond_the_limit_are_refused(checkout: VaultSource, tmp_path
         built(source, "/home/groups/editors", tmp_path / "y.zip"),
     ):
         pass
+
+
+@pytest.mark.parametrize("package_type", ["tree", "filevault"])
+def test_publication_of_format_filevault_defines_the_node_types_of_its_source(
+    described: VaultSource, tmp_path: Path, package_type: str
+) -> None:
+    """Also for a path alone, and where only changes are published; a tree package has no place for them."""
+    types = {"META-INF/vault/nodetypes.cnd": b"[acme:page]\n"}
+    for name, content in types.items():
+        (Path(described.uri) / name).write_bytes(content)
+    parts = EngineParts(codecs={"filevault": FilevaultCodec(), "tree": TreeCodec()})
+    with closing(open_checkout_source(Path(described.uri))) as source, memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(engine.publishing_with(package_type=package_type))
+        publisher.publish(add_request([NodePath("/content/page")]), source)
+        list(publisher.publish_changed(source, [NodePath("/content")]))
+        payloads = [decode_package(record.value).payload for record in engine.records()]
+    assert len(payloads) == 2
+    for payload in payloads:
+        assert payload is not None
+        if package_type == "tree":
+            assert types["META-INF/vault/nodetypes.cnd"] not in payload
+            continue
+        with zipfile.ZipFile(io.BytesIO(payload)) as archive:
+            assert {name: archive.read(name) for name in types} == types
 
 
 @pytest.fixture

@@ -65,6 +65,8 @@ class BinBuilder:
         self._digests = ChangeDigests(ports.source)
         described = description_of(ports.source)
         self._properties = {} if described is None else shipped_properties(described.package_properties())
+        self._is_filevault = ports.codecs[recipe.package_type].package_type == FILEVAULT
+        self._node_types = {} if described is None or not self._is_filevault else described.node_types()
 
     def build(self, one: Bin) -> BinResult:
         """Build and store a package; what is wrong with its content is returned and not raised.
@@ -99,8 +101,9 @@ class BinBuilder:
                 refuse_collisions=recipe.are_collisions_refused,
                 properties=self._properties,
                 namespaces=self._namespaces,
-                is_for_repositories=codec.package_type == FILEVAULT,
+                is_for_repositories=self._is_filevault,
                 limits=self._ports.limits,
+                node_types=self._node_types,
             )
             summary = codec.write(contents, stream)
             _check_message(large)

@@ -28,7 +28,8 @@ from mailboat.content.watched_sources import WatchedSource
 from mailboat.errors import UsageError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.operations.package_files import PackageFacts, PackageFiles, left_out_of, parse_properties
+from mailboat.operations.package_files import PackageFacts, PackageFiles, parse_properties
+from mailboat.publisher.builder import unpublished_of
 from mailboat.publisher.publisher import own_roots
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A package: a FileVault zip, or a tree package.")]
@@ -86,7 +87,7 @@ def build(
         transfer.begin("building", folder_bytes(source, request.paths) if transfer.is_shown else None)
         shown = WatchedSource(opened, transfer.advance) if transfer.is_shown else opened
         summary = files.build(request, shown, into, package_type, given)
-        left_out = left_out_of(opened, package_type)
+        left_out = unpublished_of(opened, package_type).files
     document = {
         "file": str(into),
         "type": str(package_type),
@@ -117,7 +118,7 @@ def _all_of(source: Source) -> tuple[NodePath, ...]:
 
 @command
 def inspect_package(session: Session, file: FileArgument) -> None:
-    """Show a package's format, filter, namespaces and nodes."""
+    """Show a package's format, id, properties, filter, namespaces and nodes."""
     with _package_files(session) as files:
         facts = files.inspect(file, reads_binaries=False)
     session.show(Report(_facts(file, facts), [str(file)], lambda: list(_facts_lines(file, facts))))
@@ -157,6 +158,8 @@ def _facts(file: Path, facts: PackageFacts) -> dict[str, Any]:
     return {
         "file": str(file),
         "type": facts.package_type,
+        "id": facts.id,
+        "properties": dict(facts.properties),
         "bytes": facts.length_bytes,
         "nodes": facts.nodes,
         "ancestors": facts.ancestors,
@@ -180,6 +183,9 @@ def _facts(file: Path, facts: PackageFacts) -> dict[str, Any]:
 def _facts_lines(file: Path, facts: PackageFacts) -> Iterator[str]:
     yield f"package  {file}   {facts.package_type}   {bytes_text(facts.length_bytes)}"
     yield f"digest   {facts.tree_digest.hex()}"
+    if facts.id is not None:
+        yield f"id       {facts.id}"
+    yield from (f"property {key} = {' '.join(text.split())}" for key, text in sorted(facts.properties.items()))
     for filter_set in facts.filter.sets:
         rules = f"   {count_text(len(filter_set.rules), 'rule')}" if filter_set.rules else ""
         depth = "shallow" if filter_set.is_shallow else "deep"

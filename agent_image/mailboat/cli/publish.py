@@ -126,7 +126,7 @@ def _owned(
     if place is None:
         return None if request is None else request.filter, Unpublished()
     with closing(_open(session, place)) as source:
-        return None if request is None else owned_of(request, source), unpublished_of(source)
+        return None if request is None else owned_of(request, source), _unpublished(session, source)
 
 
 def _plan_report(
@@ -218,7 +218,7 @@ def publish(
 
     def open_shown() -> Source:
         opened = _open(session, place)
-        unpublished[:] = [unpublished_of(opened)]
+        unpublished[:] = [_unpublished(session, opened)]
         return WatchedSource(opened, transfer.advance, transfer.advance) if transfer.is_shown else opened
 
     publish_through(session, ship_shown, delivery, LocalSource(open_shown, transfer), unpublished)
@@ -233,6 +233,10 @@ def _chosen(session: Session, selected: Selection, verb: str) -> tuple[tuple[Nod
         return given or (ROOT,), place
     with closing(_open(session, place)) as source:
         return _roots_of(source), place
+
+
+def _unpublished(session: Session, source: Source) -> Unpublished:
+    return unpublished_of(source, session.home().config.publisher.package_type)
 
 
 def _open(session: Session, place: str) -> Source:

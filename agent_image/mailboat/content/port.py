@@ -239,7 +239,7 @@ class DescribedSource(NamedSource, Protocol):
         """What its `properties.xml` says; a package of the content keeps it."""
 
     def other_metadata(self) -> Sequence[str]:
-        """The other files of `META-INF`, such as node types and hooks: a published package has none of them."""
+        """The other files of `META-INF`, such as node types and hooks: of them, a package keeps node types at most."""
 
     def node_types(self) -> Mapping[str, bytes]:
         """The files of `META-INF` that define node types. Raises: LimitExceededError."""

@@ -47,7 +47,7 @@ from mailboat.packages.port import (
     PackageSummary,
     refusals_of,
 )
-from mailboat.publisher.builder import Shipment, shipment_of, unpublished_of
+from mailboat.publisher.builder import Shipment, shipment_of
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""
@@ -75,6 +75,8 @@ class PackageFacts:
         tree_digest: Canonical digest of the nodes owned.
         first_paths: The first nodes' paths.
         namespaces: What the prefixes in names stand for, but for the predefined prefixes.
+        id: `group:name:version`; None if it has no name.
+        properties: What it says of itself.
     """
 
     package_type: str
@@ -87,6 +89,8 @@ class PackageFacts:
     tree_digest: bytes
     first_paths: tuple[str, ...]
     namespaces: NamespaceTable
+    id: str | None
+    properties: Mapping[str, str]
 
 
 class PackageFiles:
@@ -128,7 +132,7 @@ class PackageFiles:
             is_for_repositories=package_type == FILEVAULT,
             limits=self._limits,
             directories=shipment.directories,
-            node_types=_node_types_of(source, package_type),
+            node_types=shipment.read_node_types() if package_type == FILEVAULT else {},
         )
         codec = self._codecs.codec_for(package_type)
         with translated_writes(file), replaced_file(file, PUBLIC_FILE) as stream:
@@ -157,6 +161,8 @@ class PackageFiles:
             total.hash.digest(),
             tuple(total.paths),
             change.namespaces,
+            package_id({"group": "", "version": "", **reader.properties}) if "name" in reader.properties else None,
+            reader.properties,
         )
 
     def verify(self, file: Path) -> PackageFacts:
@@ -253,17 +259,6 @@ def _properties_of(shipment: Shipment, source: Source, file: Path, given: dict[s
             file=file,
         )
     return made
-
-
-def _node_types_of(source: Source, package_type: str) -> Mapping[str, bytes]:
-    described = description_of(source)
-    return {} if described is None or package_type != FILEVAULT else described.node_types()
-
-
-def left_out_of(source: Source, package_type: str) -> Sequence[str]:
-    """The files of the source's `META-INF` that a package of it does not have."""
-    kept = _node_types_of(source, package_type)
-    return [name for name in unpublished_of(source).files if name not in kept]
 
 
 def _is_whole(owned: WorkspaceFilter, described: DescribedSource) -> bool:

@@ -110,6 +110,10 @@ class PackageReader(Protocol):
     def filter(self) -> WorkspaceFilter:
         """What the package owns."""
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What the package says of itself, in formats that have properties."""
+
     def change(self) -> TreeChange:
         """The content, to apply. The records are a stream that is read once; reading it checks it.
 

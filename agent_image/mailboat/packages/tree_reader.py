@@ -245,6 +245,10 @@ class TreePackageReader:
     def filter(self) -> WorkspaceFilter:
         return self._header.filter
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return {}
+
     def change(self) -> TreeChange:
         return TreeChange(self._header.filter, self._stream_records(), self._namespaces)
 

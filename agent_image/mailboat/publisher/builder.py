@@ -70,6 +70,7 @@ class Shipment:
         namespaces: Of the source's prefixes, complete once the nodes were read; None for a source without any.
         properties: What the source says of itself as a package.
         directories: Mere directories above covered nodes.
+        read_node_types: Reads the source's files that define node types, by entry.
         emptied: Roots without content: subscribers remove what they have there.
     """
 
@@ -79,6 +80,7 @@ class Shipment:
     namespaces: NamespaceTable | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     directories: Sequence[NodePath] = ()
+    read_node_types: Callable[[], Mapping[str, bytes]] = dict
     emptied: frozenset[NodePath] = frozenset()
 
 
@@ -195,6 +197,7 @@ class PackageBuilder:
             self._codec().check(contents)
 
     def _contents(self, shipment: Shipment, stored: StoreBinaries, large: dict[bytes, Binary]) -> PackageContents:
+        is_filevault = self._codec().package_type == FILEVAULT
         return PackageContents(
             shipment.filter,
             stored(shipment.nodes, large),
@@ -202,11 +205,12 @@ class PackageBuilder:
             inline_binary_bytes=self._settings.config.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
             refuse_collisions=self._settings.limits.refuse_collisions,
-            is_for_repositories=self._codec().package_type == FILEVAULT,
+            is_for_repositories=is_filevault,
             properties=shipped_properties(shipment.properties),
             namespaces=shipment.namespaces,
             limits=self._settings.limits,
             directories=shipment.directories,
+            node_types=shipment.read_node_types() if is_filevault else {},
         )
 
     def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterable[Node]:
@@ -370,7 +374,7 @@ def shipment_from(source: Source, owned: WorkspaceFilter, nodes: Iterable[Node])
     if described is None:
         return Shipment(owned, nodes, ancestors, namespaces)
     properties, directories = described.package_properties(), described.directories(owned)
-    return Shipment(owned, nodes, ancestors, namespaces, properties, directories)
+    return Shipment(owned, nodes, ancestors, namespaces, properties, directories, described.node_types)
 
 
 def shipped_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -390,13 +394,17 @@ class Unpublished(NamedTuple):
     files: Sequence[str] = ()
 
 
-def unpublished_of(source: Source) -> Unpublished:
-    """What a publication leaves out of the metadata of a source."""
+def unpublished_of(source: Source, package_type: str) -> Unpublished:
+    """What a publication of this format leaves out of the metadata of a source.
+
+    Raises: LimitExceededError: The source defines node types beyond the limit.
+    """
     described = description_of(source)
     if described is None:
         return Unpublished()
     properties = described.package_properties().keys() - _SHIPPED_PROPERTIES
-    return Unpublished(sorted(properties), described.other_metadata())
+    kept = described.node_types() if package_type == FILEVAULT else {}
+    return Unpublished(sorted(properties), [name for name in described.other_metadata() if name not in kept])
 
 
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
-from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.errors import LimitExceededError, MailboatError, PackageCorruptError
 from mailboat.packages.filevault.markup import guarded_parser, parse_all
+from mailboat.packages.filevault.names import XML_SUFFIX, is_ignored
+from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 from mailboat.packages.filevault.xml_namespaces import Namespaces
 
 PROBE_BYTES: Final = 1024
@@ -28,6 +32,7 @@ MAX_DOCUMENT_BYTES: Final = 8 * 1024 * 1024
 MAX_DOCUMENT_ELEMENTS: Final = 100_000
 """An element of a few bytes takes some hundreds in memory, so the size of a document alone bounds nothing."""
 MAX_DOCUMENT_ATTRIBUTES: Final = 250_000
+SurveyPrefixes = Callable[[], Iterable[tuple[str, str]]]
 
 
 class Mark(enum.StrEnum):
@@ -71,9 +76,16 @@ class DocumentReader:
         renamed: Prefixes that the document read last has for another namespace than documents before it.
     """
 
-    def __init__(self, namespaces: Namespaces, max_depth: int, max_bytes: int) -> None:
-        """Read with the codec's namespaces; `max_depth` counts nested elements, `max_bytes` one document."""
+    def __init__(
+        self, namespaces: Namespaces, max_depth: int, max_bytes: int, survey: SurveyPrefixes | None = None
+    ) -> None:
+        """Read with the codec's namespaces; `max_depth` counts nested elements, `max_bytes` one document.
+
+        `survey` gives the declarations of all documents, where some are read alone: else the prefix of a second
+        namespace would depend on which document is read first. It is called when a prefix needs it, at most once.
+        """
         self.namespaces = namespaces
+        self._survey = survey
         self.bindings: dict[str, str] = {}
         self.renamed: set[str] = set()
         self._max_depth = max_depth
@@ -95,7 +107,7 @@ class DocumentReader:
         stack = [holder]
         limit = self._max_depth
         elements = attributes_seen = 0
-        prefixes = _Prefixes(namespaces, self.bindings, entry)
+        prefixes = _Prefixes(self._bound, self.bindings, entry)
 
         def start(name: str, attributes: list[str]) -> None:
             nonlocal elements, attributes_seen
@@ -131,6 +143,14 @@ class DocumentReader:
             raise PackageCorruptError(f"the document's root is not {ROOT_NAME}", entry=entry)
         return root
 
+    def _bound(self, prefix: str, uri: str, entry: str) -> str:
+        """Take note of a declaration; see `Namespaces.bound`."""
+        if self._survey is not None and not self.namespaces.is_known(uri):
+            survey, self._survey = self._survey, None
+            for declared, of_namespace in survey():
+                self.namespaces.bound(declared, of_namespace, self.bindings, entry)
+        return self.namespaces.bound(prefix, uri, self.bindings, entry)
+
 
 class _Prefixes:
     """The prefixes of one document, and those that their namespaces have in the whole package.
@@ -140,8 +160,8 @@ class _Prefixes:
         doubled: Those of them that stand for another namespace in the documents before.
     """
 
-    def __init__(self, namespaces: Namespaces, bindings: dict[str, str], entry: str) -> None:
-        self._namespaces = namespaces
+    def __init__(self, bound: Callable[[str, str, str], str], bindings: dict[str, str], entry: str) -> None:
+        self._bound = bound
         self._bindings = bindings
         self._entry = entry
         self._declared: dict[str, str] = {}
@@ -151,7 +171,7 @@ class _Prefixes:
     def declare(self, declared: str | None, of_namespace: str | None) -> None:
         """Take note of a declaration. Raises: PackageCorruptError."""
         prefix, uri = declared or "", of_namespace or ""
-        used = self._namespaces.bound(prefix, uri, self._bindings, self._entry)
+        used = self._bound(prefix, uri, self._entry)
         is_first = self._declared.setdefault(prefix, uri) == uri
         if used == prefix and is_first:
             return
@@ -181,6 +201,40 @@ class _Prefixes:
 def _too_many(what: str, entry: str, limit: int) -> LimitExceededError:
     """A document that would take more memory than its size lets expect."""
     return LimitExceededError(f"a document of nodes has more than {limit} {what}", entry=entry, limit=limit)
+
+
+def declarations_in(directory: VaultDirectory) -> Iterable[tuple[str, str]]:
+    """Prefixes and namespaces of all documents at and below a directory, by the names of their entries.
+
+    Documents that can't be read declare nothing: they are refused when their nodes are wanted.
+    """
+    found: dict[tuple[str, str], None] = {}
+
+    def declare(prefix: str | None, uri: str | None) -> None:
+        if prefix and uri:
+            found[prefix, uri] = None
+
+    def take(file: VaultFile) -> None:
+        if file.size_bytes <= MAX_DOCUMENT_BYTES and is_docview(file.head(PROBE_BYTES)):
+            parser = guarded_parser(file.entry, " ")
+            parser.StartNamespaceDeclHandler = declare
+            parse_all(parser, file.read(), file.entry)
+
+    def visit(place: VaultDirectory) -> None:
+        files: Mapping[str, VaultFile] = {}
+        directories: Mapping[str, VaultDirectory] = {}
+        with suppress(MailboatError):
+            files, directories = place.files(), place.directories()
+        for name, file in sorted(files.items()):
+            if name.endswith(XML_SUFFIX):
+                with suppress(MailboatError):
+                    take(file)
+        for name, below in sorted(directories.items()):
+            if not is_ignored(name):
+                visit(below)
+
+    visit(directory)
+    return found
 
 
 def is_docview(head: bytes) -> bool:

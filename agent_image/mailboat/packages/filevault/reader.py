@@ -29,7 +29,7 @@ from mailboat.packages.filevault.archive_tree import (
     is_all_below,
     platform_path,
 )
-from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, SurveyPrefixes
 from mailboat.packages.filevault.elements import NodeText, Refer
 from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
@@ -65,11 +65,17 @@ class ReadingSettings:
 class VaultPackage:
     """An open package: its metadata, and its content as places."""
 
-    def __init__(self, archive: Archive, limits: LimitsConfig, settings: ReadingSettings) -> None:
-        """Read the metadata. Raises: as `PackageReader.change`."""
+    def __init__(
+        self,
+        archive: Archive,
+        limits: LimitsConfig,
+        settings: ReadingSettings,
+        survey: SurveyPrefixes | None = None,
+    ) -> None:
+        """Read the metadata. `survey`: see `DocumentReader`. Raises: as `PackageReader.change`."""
         self.archive = archive
         self.properties = _read_properties(archive, settings)
-        self.documents = DocumentReader(settings.namespaces, limits.max_xml_depth, settings.max_document_bytes)
+        self.documents = DocumentReader(settings.namespaces, limits.max_xml_depth, settings.max_document_bytes, survey)
         self.limits = limits
         self._settings = settings
 
@@ -96,7 +102,11 @@ class VaultPackage:
 
 
 class FilevaultReader:
-    """An open package, to import: see `PackageReader`."""
+    """An open package, to import: see `PackageReader`.
+
+    Attributes:
+        properties: See there.
+    """
 
     def __init__(self, package: VaultPackage, open_blob: OpenBinary | None) -> None:
         """Read the filter and lay out the content. Raises: as `PackageReader.change`."""
@@ -104,6 +114,7 @@ class FilevaultReader:
         if found is None:
             raise PackageCorruptError("the package has no filter", entry=FILTER_XML)
         self._filter = found
+        self.properties = package.properties
         self._check_names = package.archive.check_names
         self._max_nodes = package.limits.max_entries
         collisions = package.limits.refuse_collisions

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -25,9 +26,9 @@ from mailboat.model.nodes import Binary, Node, ordered_names
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive_reader import Archive
-from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
+from mailboat.packages.filevault.archive_tree import CONTENT_ROOT, content_root
 from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_binary
-from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, declarations_in
 from mailboat.packages.filevault.elements import NodeText
 from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, parse_filter
 from mailboat.packages.filevault.pattern_reach import coverage_below, filter_within
@@ -90,6 +91,7 @@ class VaultSource:
         self.filter = metadata.filter
         self.properties = metadata.properties
         self._metadata = metadata.files
+        self._node_types: Mapping[str, bytes] | None = None
         self._archive = archive
         self._aggregates = aggregates
         self._directory = directory
@@ -150,6 +152,11 @@ class VaultSource:
         return sorted(name for name in self._metadata if name not in _REWRITTEN)
 
     def node_types(self) -> Mapping[str, bytes]:
+        if self._node_types is None:
+            self._node_types = self._read_node_types()
+        return self._node_types
+
+    def _read_node_types(self) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
         left = MAX_NODE_TYPES_BYTES
         with refusals_of(self.uri):
@@ -237,7 +244,9 @@ def _opened_checkout(folder: Path) -> VaultSource:
     if not os.path.isdir(root):  # noqa: PTH112  # a text from here on
         raise SourceMissingError(f"{folder} has no folder {CONTENT_ROOT}")
     limits = LimitsConfig()
-    documents = DocumentReader(Namespaces(), limits.max_xml_depth, MAX_DOCUMENT_BYTES)
+    directory = CheckoutDirectory(CONTENT_ROOT, root, root)
+    survey = partial(declarations_in, directory)
+    documents = DocumentReader(Namespaces(), limits.max_xml_depth, MAX_DOCUMENT_BYTES, survey)
 
     def make_binary(file: VaultFile) -> Binary:
         return checkout_binary(file, INLINE_BINARY_BYTES)
@@ -250,7 +259,7 @@ def _opened_checkout(folder: Path) -> VaultSource:
     properties = {} if content is None else parse_properties(content)
     check_properties(properties)
     metadata = Metadata(_files_of(folder / _META), owned, properties)
-    return VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None, metadata)
+    return VaultSource(str(folder), aggregates, directory, None, metadata)
 
 
 def _files_of(meta: Path) -> list[str]:
@@ -283,13 +292,16 @@ def open_archive_source(
 
 
 def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blob: OpenBinary | None) -> VaultSource:
-    package = VaultPackage(open_archive(stream, limits), limits, ReadingSettings(Namespaces(), ReferenceCodec()))
+    archive = open_archive(stream, limits)
+    directory = content_root(archive)
+    settings = ReadingSettings(Namespaces(), ReferenceCodec())
+    package = VaultPackage(archive, limits, settings, partial(declarations_in, directory))
     owned = package.filter()
     # A source may have what some targets can't hold: what is made of it is checked when it is written.
     aggregates = package.aggregates(open_blob, owned, refuse_collisions=False)
-    files = [name for name in package.archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
+    files = [name for name in archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
     metadata = Metadata(files, owned, package.properties)
-    return VaultSource(str(file), aggregates, package.content(), stream, metadata, package.archive)
+    return VaultSource(str(file), aggregates, directory, stream, metadata, archive)
 
 
 def _metadata_of(folder: Path, name: str, largest: int) -> bytes | None:

@@ -92,6 +92,10 @@ class Namespaces:
         """The known namespaces."""
         return self._by_prefix
 
+    def is_known(self, uri: str) -> bool:
+        """Whether a namespace has a prefix in all packages."""
+        return uri in self._by_namespace
+
     def bound(self, prefix: str, uri: str, seen: dict[str, str], entry: str) -> str:
         """Take note of a declaration. Returns the prefix that names of this namespace get.
 
