@@ -147,6 +147,38 @@ CASES = {
         {**ABOVE, "content/a": node('t="new"')}, '<filter root="/content/a/" mode="" type="CLEANUP" own="1"/>'
     ),
     "type without its end": Odd({**ABOVE, "content/a": node('a="{Long" b="{Foo[x\\,y]" c="{"')}),
+    "numbers and dates that readers may not know": Odd(
+        {
+            **ABOVE,
+            "content/a": node(
+                'a="{Date}2020-01-01T00:00:00.000" b="{Date}[2020-01-01T00:00:00.000]" c="{Decimal}-0"'
+                f' d="{{Decimal}}[-0.00,-0e5]" e="{{Decimal}}{"9" * 500}" f="{{Decimal}}[1e2147483647]"'
+            ),
+        }
+    ),
+    "paths that Oak makes shorter": Odd(
+        {
+            **ABOVE,
+            "content/a": node(
+                'a="{Path}." b="{Path}" c="{Path}a/.." d="{Path}/content/./b/" e="{Path}[a[1]/b[0],.,/.,a/../b]"'
+                ' f="{Path}a:" g="{Path}:a" h="{Path}a[x]" i="{Path}/.." j="{Path}/a/../.."'
+            ),
+        }
+    ),
+    "URIs": Odd({**ABOVE, "content/a": node('a="{URI}a b" b="{URI}%zz" c="{URI}:x" d="{URI}[a,//h/%41,urn:x]"')}),
+    "binaries without bytes": Odd({**ABOVE, "content/a": node('a="{Binary}" b="{Binary}[,]"')}),
+    "roots that are no paths": Odd(
+        {**ABOVE, "content/a": node('t="new"'), "content/b": node('t="new"')},
+        f'{A}<filter root="content/b"/><filter root="/content//b"><exclude pattern=".*"/></filter><filter root="//"/>',
+    ),
+    "unknown handling of lists": Odd(LISTED, handling="mrege"),
+    "document types": Odd(
+        {
+            **ABOVE,
+            "content/a": '<!DOCTYPE a SYSTEM "file:///nowhere/a.dtd">' + node('t="x&gone;y"'),
+            "content/a/b": "<!DOCTYPE b [<!ELEMENT b ANY><!-- %p; --><?x %p;?>]>" + node('t="new"'),
+        }
+    ),
     "plain document type": Odd({**ABOVE, "content/a": "<!DOCTYPE root>" + node('t="new"')}),
     "possessive expression": Odd(
         {**ABOVE, "content/a": node("", f"<y {KIND}/>")},

@@ -103,16 +103,72 @@ def test_a_number_or_date_is_read_as_java_reads_it(text: str, kind: PropertyType
     assert parse_values(text.replace("}", "}[") + "]")[:3] == (kind, True, (value,))
 
 
+def test_long_decimals_and_dates_without_a_zone_are_kept() -> None:
+    """As in Oak: the zone is that of whoever reads the date."""
+    for text in ("{Decimal}1E+2147483647", "{Decimal}" + "1" * 500, "{Date}2020-01-02T03:04:05.678"):
+        kind, _, values, _ = parse_values(text)
+        assert format_values(kind, values, is_multiple=False) == text
+        assert kind is not PropertyType.STRING
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".", "."),
+        ("", "."),
+        ("a/..", "."),
+        ("/.", "."),
+        ("./a/.", "a"),
+        ("a/../b", "b"),
+        ("/a/./b/", "/a/b"),
+        ("a[1]/b[0]", "a/b"),
+        ("a[2]", "a[2]"),
+        ("../a", "../a"),
+        ("a/../../b", "../b"),
+        ("...", "..."),
+        ("{urn:x/y}a/./b", "{urn:x/y}a/./b"),
+    ],
+)
+def test_a_path_is_read_as_oak_stores_it(path: str, expected: str) -> None:
+    assert parse_values(f"{{Path}}{path}")[:3] == (PropertyType.PATH, False, (expected,))
+
+
+@pytest.mark.parametrize("path", ["a:", ":a", "a:b:c", "a[x]", "a[-1]", "a[", "a]", "/..", "/a/../..", "/a/./b//"])
+def test_what_oak_takes_for_no_path_is_a_string(path: str) -> None:
+    assert parse_values(f"{{Path}}{path}")[:3] == (PropertyType.STRING, False, (path,))
+
+
+URIS = {
+    True: "|a|\u00e4|a?b[c|a#b[c|a:b|a/b:c|//h|//h:x|http://[::1]/|http:///x|%41|mailto:x@y|a:?|?|#|a\u200bb|http://?x"
+    "|http://#|a+b:c|a:[b]|http://u@h:1/x?y#z|//@|*|a'b",
+    False: 'a b|:x|%zz|a[b|a]b|a#b#c|a:|1a:b|//|http://[x]/|a^b|a`b|a{b|a"b|a<b|%4|a:#|//[::1|h ttp://x|a\u00a0b'
+    "|a\u2028b|a\u0085b|http:|http://|+a:b|a_b:c|a\u007fb|http://h/[|urn:x:\u00e4 b",
+}
+"""What `java.net.URI` of Java 11 takes, and what not: asked of Oak."""
+
+
+@pytest.mark.parametrize("is_uri", URIS)
+def test_a_uri_is_one_of_java(is_uri: bool) -> None:
+    kind = PropertyType.URI if is_uri else PropertyType.STRING
+    for text in URIS[is_uri].split("|"):
+        assert parse_values(f"{{URI}}{text}") == (kind, False, (text,), False)
+
+
+@pytest.mark.parametrize(
+    "text", ["{URI}//" + "a" * 10**6 + " ", "{Path}a:" + "b" * 10**6, "{URI}" + "%41" * 10**5 + "%"]
+)
+def test_time_to_read_a_value_grows_with_its_length(text: str) -> None:
+    assert parse_values(text)[1:3] == (False, (text.partition("}")[2],))
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "{Long}[1,x]",
         "{Double}[1,x]",
         "{Decimal}[ 1]",
-        "{Decimal}1e2147483647",
-        "{Decimal}" + "1" * 500,
         "{Date}[2020-01-02T03:04Z]",
-        "{Date}2020-01-02T03:04:05.678",
+        "{Path}[/a/../..]",
         "{Nothing}1",
         "{hello, world}",
         "\\u12",

@@ -113,10 +113,19 @@ def test_a_filter_without_a_root_is_refused_with_a_next_step(inner: str) -> None
     assert "name each root" in (refused.value.next_step or "")
 
 
-@pytest.mark.parametrize("root", ["a/b", "/a/../b", "/a/./b", "/a//b", "/a//", " /a", "/a[1]/../b"])
-def test_a_root_at_which_filevault_imports_nothing_is_refused(root: str) -> None:
+@pytest.mark.parametrize("root", ["/a/../b", "/a/./b", "/a//", "/a[1]/../b"])
+def test_a_root_that_means_another_path_is_refused(root: str) -> None:
+    """FileVault removes what is at the other path."""
     with pytest.raises(PathRefusedError, match=r"META-INF/vault/filter\.xml"):
         parsed(f'<filter root="{root}"/>')
+
+
+@pytest.mark.parametrize("root", ["a/b", "/a//b", " /a", "//", "."])
+def test_a_root_at_which_filevault_has_nothing_is_left_out(root: str) -> None:
+    ignored = f'<filter root="{root}"><exclude pattern="/a/b"/></filter>'
+    assert parsed(f'{ignored}<filter root="/a"/>') == WorkspaceFilter((FilterSet(NodePath("/a")),))
+    with pytest.raises(PackageCorruptError, match="names no root"):
+        parsed(ignored)
 
 
 @pytest.mark.parametrize("version", ["1", "1.0", " 1.0d ", "0.5", ""])

@@ -16,14 +16,16 @@ from typing import Final
 from mailboat.errors import ValueRefusedError
 from mailboat.model.nodes import PropertyType
 
-# ISO 8601 as org.apache.jackrabbit.util.ISO8601 demands it.
+# ISO 8601 as org.apache.jackrabbit.util.ISO8601 demands it; a date without a zone is one of its reader's zone.
 _DATE: Final = re.compile(
     r"(?P<year>[+-]?[0-9]{4,9})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12][0-9]|3[01])"
-    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])\Z"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?\Z"
 )
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}\Z")
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?\Z")
-_MAX_NUMBER_LENGTH: Final = 400
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:[0-9]+(?:\.(?P<after>[0-9]*))?|\.(?P<alone>[0-9]+))(?:[eE](?P<exponent>[+-]?[0-9]{1,10}))?\Z"
+)
+_INT: Final = range(-(2**31), 2**31)
 _LONG_RANGE: Final = range(-(2**63), 2**63)
 _SPECIAL_DOUBLES: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _GREGORIAN_FROM: Final = 1583  # java.util.GregorianCalendar is Julian before, with a leap year every fourth
@@ -54,7 +56,9 @@ def _long(text: str) -> str:
 def _double(text: str) -> str:
     if text in _SPECIAL_DOUBLES:
         return text
-    value = float(_number(text))
+    if not _NUMBER.match(text):
+        raise ValueError(text)
+    value = float(text)
     if not math.isfinite(value):
         raise ValueError(text)
     return repr(value)
@@ -84,13 +88,15 @@ def _days_of(year: int, month: str) -> int:
 
 
 def _decimal(text: str) -> str:
-    return str(Decimal(_number(text)))  # the rules of java.math.BigDecimal.toString
-
-
-def _number(text: str) -> str:
-    if len(text) > _MAX_NUMBER_LENGTH or not _NUMBER.match(text):
+    match = _NUMBER.match(text)
+    if match is None:
         raise ValueError(text)
-    return text
+    # As java.math.BigDecimal: exponent and scale have 32 bits, there is no negative zero, and `toString` is the same.
+    exponent = int(match["exponent"] or 0)
+    if exponent not in _INT or len(match["after"] or match["alone"] or "") - exponent not in _INT:
+        raise ValueError(text)
+    value = Decimal(text)
+    return str(value or value.copy_abs())
 
 
 # By the number of the type; None where any text is a value.

@@ -2,11 +2,9 @@ r"""The grammar of property values in DocView XML: `[{Type}] ( value | "[" value
 
 Values are understood as `DocViewProperty2` of FileVault 4.2 understands them, with these differences: a `\u` without
 four hex digits and half of a surrogate pair are refused instead of guessed. An unknown type is refused, and so are
-numbers and dates of lists that are not of their type: FileVault leaves out their document, with an error. A date
-without a zone is refused, as it would depend on the reader's.
-Of a Boolean, anything but `true` is false, as it is in
-Java: published packages have `{Boolean}false}`. `BinaryRef` is a type of its own here. What a repository can hold,
-`parse_values` and Jackrabbit read back as `format_values` got it.
+numbers and dates of lists that are not of their type: FileVault leaves out their document, with an error.
+Of a Boolean, anything but `true` is false, as it is in Java: published packages have `{Boolean}false}`. `BinaryRef` is
+a type of its own here. What a repository can hold, `parse_values` and Jackrabbit read back as `format_values` got it.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Final, NamedTuple
 from mailboat.errors import ValueRefusedError
 from mailboat.model.nodes import PropertyType
 from mailboat.model.values import canonical_value
-from mailboat.packages.filevault.java_values import read_java
+from mailboat.packages.filevault.java_values import URI, read_java
 
 BINARY_REF: Final = "BinaryRef"
 
@@ -47,7 +45,6 @@ _UNCHECKED: Final = frozenset(
         PropertyType.STRING,
         PropertyType.BINARY,
         PropertyType.NAME,
-        PropertyType.PATH,
         PropertyType.REFERENCE,
         PropertyType.WEAK_REFERENCE,
         PropertyType.URI,
@@ -62,15 +59,21 @@ _SINGLE_ESCAPES: Final = re.compile(rf"[\\{_NOT_XML}]")
 _OPENING: Final = frozenset("[{")
 _MULTI_ESCAPES: Final = re.compile(rf"[\\,{_NOT_XML}]")
 
+_PLAIN_PATH: Final = re.compile(r"(?!.*(?:/|\A)\.{1,2}(?:/|\Z))[^\[]+\Z", re.DOTALL)
+_FIRST: Final = re.compile(r"\[0*[01]\](?=/|\Z)")
+"""The index that the first of siblings has anyway."""
 _NO_UUID: Final = re.compile(r"(?![0-9a-fA-F]+(?:-[0-9a-fA-F]+){4}\Z)")
 _NOT_OF_TYPE: Final = {
     PropertyType.NAME: re.compile(r"\.?\Z|:|[^{}]*(?:[/|*\[\]]|:\Z|:[^{}]*:)"),
-    PropertyType.PATH: re.compile(r"[^{}]*(?://|[|*])"),
+    PropertyType.PATH: re.compile(
+        r"[^{}]*(?://|[|*]|\[(?![0-9]+\](?:/|\Z))|(?<![0-9])\]|(?<![^/]):|:(?:/|\Z)|:[^{}/]*:)"
+    ),
+    PropertyType.URI: re.compile(rf"(?!{URI.pattern})"),
     PropertyType.REFERENCE: _NO_UUID,
     PropertyType.WEAK_REFERENCE: _NO_UUID,
     PropertyType.DATE: re.compile(r"1582-10-(?:0[5-9]|1[0-4])T|[+-]?[0-9]{5}"),
 }
-"""What Oak refuses as a value of the type. Nodes of other sources may have it: see `jcr_rules.py`."""
+"""What Oak makes a String of. Nodes of other sources may have it: see `jcr_rules.py`."""
 
 
 class ParsedValues(NamedTuple):
@@ -108,30 +111,54 @@ def parse_values(text: str) -> ParsedValues:
     else:
         values = (_unescape(text) if "\\" in text else text,)
         is_multiple = False
-    if kind is PropertyType.BOOLEAN:
-        values = tuple(["true" if value.lower() == "true" else "false" for value in values])
-    elif kind not in _UNCHECKED:
-        read = [_checked(kind, value) for value in values]
-        held = tuple([value for value in read if value is not None])
-        if len(held) == len(values):
-            values = held
-        elif is_multiple:
-            raise ValueRefusedError(f"{values[read.index(None)][:80]!r} is not a {kind.name} value")
-        else:
-            kind = PropertyType.STRING  # FileVault makes a String of one value that is not of its type
-    if not is_multiple and kind in _NOT_OF_TYPE and _NOT_OF_TYPE[kind].match(values[0]):
-        kind = PropertyType.STRING
-    elif kind is PropertyType.PATH:
-        values = tuple([value.removesuffix("/") or value for value in values])
+    kind, values = _understood(kind, values, is_multiple=is_multiple)
     return ParsedValues(kind, is_multiple, values, is_reference)
+
+
+def _understood(
+    kind: PropertyType, values: tuple[str, ...], *, is_multiple: bool
+) -> tuple[PropertyType, tuple[str, ...]]:
+    """Canonical values, and their type: FileVault makes a String of one value that is not of its type."""
+    if kind is PropertyType.STRING:
+        return kind, values
+    if kind is PropertyType.BOOLEAN:
+        return kind, tuple(["true" if value.lower() == "true" else "false" for value in values])
+    if not is_multiple and kind in _NOT_OF_TYPE and _NOT_OF_TYPE[kind].match(values[0]):
+        return PropertyType.STRING, values
+    if kind in _UNCHECKED:
+        return kind, values
+    read = [_checked(kind, value) for value in values]
+    held = tuple([value for value in read if value is not None])
+    if len(held) == len(values):
+        return kind, held
+    if is_multiple:
+        raise ValueRefusedError(f"{values[read.index(None)][:80]!r} is not a {kind.name} value")
+    return PropertyType.STRING, values
 
 
 def _checked(kind: PropertyType, text: str) -> str | None:
     """The canonical form; None for what FileVault does not take for a value of the type."""
+    if kind is PropertyType.PATH:
+        return _normal_path(text)
     try:
         return canonical_value(kind, text)
     except ValueRefusedError:
         return read_java(kind, text)
+
+
+def _normal_path(path: str) -> str | None:
+    """A path as Oak stores it; None for one above the root, which it does not take."""
+    if "{" in path or "//" in path or _PLAIN_PATH.match(path):
+        return path.removesuffix("/") or path
+    steps: list[str] = []
+    for step in _FIRST.sub("", path.removesuffix("/")).removeprefix("/").split("/"):
+        if step == ".." and steps and steps[-1] != "..":
+            steps.pop()
+        elif step == ".." and path.startswith("/"):
+            return None
+        elif step not in (".", ""):
+            steps.append(step)
+    return ("/" if path.startswith("/") and steps else "") + "/".join(steps) or "."
 
 
 def _named_type(text: str, end: int) -> PropertyType:

@@ -6,12 +6,21 @@ Shared by everything that reads: the attributes of one element, with the binarie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from mailboat.errors import PackageCorruptError, UntrustedInputError, ValueRefusedError
-from mailboat.model.nodes import FILE_TYPE, FOLDER_TYPE, Binary, Node, Property, PropertyType
+from mailboat.model.nodes import (
+    DATA_PROPERTY,
+    FILE_TYPE,
+    FOLDER_TYPE,
+    RESOURCE_TYPE,
+    Binary,
+    Node,
+    Property,
+    PropertyType,
+)
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE, AttributePlan, is_refused_name
 from mailboat.packages.filevault.document_reader import Mark
@@ -21,6 +30,7 @@ DEFAULT_TYPE: Final = "nt:unstructured"
 """The type of a node that a document gives none, as hand-written ones do."""
 
 UNORDERED_TYPES: Final = frozenset({FILE_TYPE, FOLDER_TYPE, "sling:Folder", "nt:linkedFile"})
+_TYPES_WITH_DATA: Final = frozenset({FILE_TYPE, RESOURCE_TYPE, "oak:Resource"})
 _name: Final = attrgetter("name")
 _SYNTAX: Final = frozenset("{[\\")
 
@@ -72,6 +82,8 @@ def build_node(node_text: NodeText, refer: Refer) -> Node:
     for place in node_text.plan.order:
         name = node_text.plan.names[place]
         parsed = parse_text(node_text, name, node_text.texts[place])
+        if parsed.type is PropertyType.BINARY and _is_left_out(node_text, name, parsed, pending):
+            continue
         if parsed.type is PropertyType.BINARY:
             properties.append(_binary_property(node_text, name, parsed, pending.pop(name, {}), refer))
         else:
@@ -122,6 +134,15 @@ def _by_property(node_text: NodeText) -> dict[str, dict[int | None, Binary]]:
     for name, index, binary in node_text.binaries:
         found.setdefault(name, {})[index] = binary
     return found
+
+
+def _is_left_out(
+    node_text: NodeText, name: str, parsed: ParsedValues, pending: Mapping[str, Mapping[int | None, Binary]]
+) -> bool:
+    """Whether FileVault sets no property, as nothing has the bytes. A file can't be made without its bytes."""
+    if not parsed.values or any(parsed.values) or name in pending:
+        return False
+    return name != DATA_PROPERTY or types_of(node_text)[0] not in _TYPES_WITH_DATA
 
 
 def _binary_property(

@@ -15,7 +15,7 @@ from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError, UntrustedInputError
 from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, ImportMode, WorkspaceFilter
-from mailboat.model.paths import NodePath, parse_path
+from mailboat.model.paths import ROOT, NodePath, parse_path
 from mailboat.packages.filevault.java_values import read_double
 from mailboat.packages.filevault.markup import XML_HEAD, attribute_pairs, escape, parse_small
 from mailboat.packages.filevault.patterns import compile_java, java_form, quote_java
@@ -51,13 +51,14 @@ def parse_filter(content: bytes) -> WorkspaceFilter:
     parse_small(content, FILTER_XML, reading.start, MAX_FILTER_BYTES)
     if not reading.is_filter:
         raise PackageCorruptError("the filter has no workspaceFilter element", entry=FILTER_XML)
-    if not reading.sets:
+    sets = [filter_set for filter_set in reading.sets if not filter_set.is_ignored]
+    if not sets:
         raise PackageCorruptError(
-            "the filter names no root; FileVault would import only nodes that are missing",
+            "the filter names no root, or none that is a path; FileVault would import missing nodes at most",
             next_step=_NAME_ROOTS,
             entry=FILTER_XML,
         )
-    return WorkspaceFilter(tuple(filter_set.build() for filter_set in reading.sets))
+    return WorkspaceFilter(tuple(filter_set.build() for filter_set in sets))
 
 
 def format_filter(workspace: WorkspaceFilter) -> str:
@@ -89,8 +90,9 @@ def _format_rule(rule: FilterRule, suffix: str) -> str:
 class _SetReading:
     """One `filter` element while its rules come."""
 
-    def __init__(self, root: NodePath, mode: ImportMode, *, is_cleanup: bool) -> None:
-        self.root = root
+    def __init__(self, root: NodePath | None, mode: ImportMode, *, is_cleanup: bool) -> None:
+        self.root = root or ROOT
+        self.is_ignored = root is None
         self.mode = mode
         self.is_cleanup = is_cleanup
         self.is_shallow = False
@@ -111,6 +113,14 @@ class _SetReading:
             return FilterSet(self.root, is_shallow=True, mode=self.mode, is_cleanup=self.is_cleanup)
         rules = tuple(self.rules), tuple(self.property_rules)
         return FilterSet(self.root, False, *rules, self.mode, self.is_cleanup)
+
+
+def _parse_root(text: str) -> NodePath | None:
+    """A root without a slash at its end; None for one at which FileVault has nothing. Raises: PathRefusedError."""
+    shorter = text.removesuffix("/")
+    if not text.startswith("/") or "//" in shorter or shorter == ROOT:
+        return None
+    return parse_path(shorter or ROOT)
 
 
 class _Reading:
@@ -148,8 +158,7 @@ class _Reading:
             raise self._refused("a filter element has no root, which FileVault takes for all content", _NAME_ROOTS)
         self._count()
         try:
-            # FileVault takes one slash off, and imports nothing at roots that are no paths
-            path = parse_path(root.removesuffix("/") or "/")
+            path = _parse_root(root)
         except PathRefusedError as error:
             raise error.with_facts(entry=FILTER_XML) from None
         self.sets.append(_SetReading(path, mode, is_cleanup=pairs.get("type") == _CLEANUP))

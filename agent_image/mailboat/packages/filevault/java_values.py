@@ -23,22 +23,28 @@ _DOUBLE: Final = re.compile(
     r"|(?P<decimal>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[fFdD]?)\Z"
 )
 _LONG: Final = re.compile(r"(?P<sign>[+-]?)(?P<number>[0-9]+)\Z")
-_DECIMAL: Final = re.compile(
-    r"[+-]?(?:[0-9]+(?:\.(?P<after>[0-9]*))?|\.(?P<alone>[0-9]+))(?:[eE](?P<minus>-?)\+?(?P<exponent>[0-9]+))?\Z"
-)
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE](?P<minus>-?)\+?(?P<exponent>[0-9]+))?\Z")
 _DATE: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<year>\d{4}|[+-]\d{3})-(?P<month>\d\d|[+-]\d)-(?P<day>\d\d|[+-]\d)"
     r"T(?P<hour>\d\d|[+-]\d):(?P<minute>\d\d|[+-]\d):(?P<second>\d\d|[+-]\d)\.(?P<millis>\d{3}|[+-]\d\d)(?P<zone>.*)\Z"
 )
-_INT: Final = range(-(2**31), 2**31)
+_URI_SET: Final = r"\x00-\x20\"<>\\^`{|}\x7f-\x9f\s#"
+_URI_REST: Final = rf"[^{_URI_SET}]*"
+_URI_END: Final = rf"(?:#{_URI_REST})?\Z"
+_AUTHORITY: Final = rf"(?:(?:[^{_URI_SET}/?\[\]@]*@)?\[[0-9a-fA-F:.]+\](?::[0-9]*)?|[^{_URI_SET}/?\[\]]*)(?=[/?#]|\Z)"
+_HIERARCHY: Final = rf"(?!//\Z)(?://{_AUTHORITY})?[^{_URI_SET}?\[\]]*(?:\?{_URI_REST})?{_URI_END}"
+_OPAQUE: Final = rf"[^{_URI_SET}/]{_URI_REST}{_URI_END}"
+URI: Final = re.compile(
+    rf"(?!.*%(?![0-9a-fA-F]{{2}}))(?:[A-Za-z][A-Za-z0-9+.\-]*:(?:(?=/){_HIERARCHY}|{_OPAQUE})|(?![^/?#]*:){_HIERARCHY})"
+)
+"""What `java.net.URI` takes; it looks more closely at addresses in brackets."""
 _MAX_EXPONENT_DIGITS: Final = 10
 
 
 def read_java(kind: PropertyType, text: str) -> str | None:
     """The canonical form of a number or date; None if Java refuses it.
 
-    Raises:
-        ValueRefusedError: Java takes it and we can't: too many digits, or a date in the zone of its reader.
+    Raises: ValueRefusedError: Java takes it and we can't.
     """
     return _READERS[kind](text)
 
@@ -76,11 +82,11 @@ def _read_decimal(text: str) -> str | None:
     digits = (match["exponent"] or "").lstrip("0") or "0"
     if len(digits) > _MAX_EXPONENT_DIGITS:
         return None
-    exponent = int(f"{match['minus'] or ''}{digits}")
-    if exponent not in _INT or len(match["after"] or match["alone"] or "") - exponent not in _INT:
-        return None
     mantissa = re.split("[eE]", number, maxsplit=1)[0]
-    return canonical_value(PropertyType.DECIMAL, f"{mantissa}e{exponent}" if exponent else mantissa)
+    try:
+        return canonical_value(PropertyType.DECIMAL, f"{mantissa}e{match['minus'] or ''}{digits}")
+    except ValueRefusedError:
+        return None
 
 
 def _read_date(text: str) -> str | None:
@@ -93,12 +99,9 @@ def _read_date(text: str) -> str | None:
     year, month, day, hour, minute, second, millis = fields
     found = f"{match['sign']}{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}"
     try:
-        date = canonical_value(PropertyType.DATE, f"{found}{match['zone'] or 'Z'}")
+        return canonical_value(PropertyType.DATE, f"{found}{match['zone']}")
     except ValueRefusedError:
         return None
-    if not match["zone"]:
-        raise ValueRefusedError(f"{text!r} has no time zone, which leaves the time to the zone of the reader")
-    return date
 
 
 def _has_java_digits(text: str) -> bool:

@@ -22,6 +22,7 @@ from mailboat.model.nodes import (
     PropertyType,
 )
 from mailboat.model.paths import ROOT, NodePath, child_of, is_within, name_of, parent_of
+from mailboat.packages.filevault.java_values import URI
 from mailboat.packages.filevault.names import PREFIX
 from mailboat.packages.prefixes import ContentRefusedError, NamespaceUnresolvedError, unresolved
 
@@ -252,6 +253,9 @@ def _reason_against_values(one: Property, namespaces: Mapping[str, str]) -> str 
     if one.type in (PropertyType.REFERENCE, PropertyType.WEAK_REFERENCE):
         found = next((value for value in one.values if not _UUID.match(str(value))), None)
         return None if found is None else f"{found!r:.80} is not a UUID"
+    if one.type is PropertyType.URI:
+        found = next((value for value in one.values if not URI.match(str(value))), None)
+        return None if found is None else f"{found!r:.80} is not a URI"
     if one.type is PropertyType.DATE:
         found = next((value for value in one.values if _NO_DATE.match(str(value))), None)
         return None if found is None else f"the day of {found} is not in the calendar"
@@ -259,7 +263,7 @@ def _reason_against_values(one: Property, namespaces: Mapping[str, str]) -> str 
 
 
 def _reason_against_path(path: str, namespaces: Mapping[str, str]) -> str | None:
-    if path == ROOT:
+    if path in (ROOT, "."):
         return None
     for step in _EXPANDED.sub("", path).removeprefix("/").split("/"):
         if step in (".", ".."):

@@ -1,7 +1,7 @@
 """XML in and out: expat with everything off that a package could misuse, and the escaping of what we write.
 
-No document may declare entities; only `properties.xml` may have a DOCTYPE, as Java writes one, and nothing is fetched.
-Depth and size are capped, and expat works on bytes that are in memory already.
+A DOCTYPE may declare elements; entities, which can multiply text, and attributes, which cost time at each element, are
+refused, and nothing is fetched. Depth and size are capped, and expat works on bytes that are in memory already.
 """
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ def can_hold(text: str) -> bool:
 
 
 def guarded_parser(
-    entry: str, separator: str | None = None, intern: dict[str, str] | None = None, *, may_have_doctype: bool = False
+    entry: str, separator: str | None = None, intern: dict[str, str] | None = None
 ) -> expat.XMLParserType:
-    """An expat parser that refuses entities, named in the error by `entry`.
+    """An expat parser that refuses declarations of entities and attributes, named in the error by `entry`.
 
-    A DOCTYPE may have a name; with more it is refused unless `may_have_doctype`: expat reads no other file, and passes
-    over references to entities that such a file or declaration might define.
+    expat reads no other file, and passes over references to entities that such a file might define, as FileVault does.
 
     `separator` turns namespaces on, see `xml.parsers.expat.ParserCreate`; `intern` keeps names between documents.
     """
@@ -62,18 +61,20 @@ def guarded_parser(
     parser.specified_attributes = True
 
     def refuse(*_: object) -> None:
-        raise PackageCorruptError(
-            "an XML document declares entities, or a document type with more than a name", entry=entry
-        )
+        raise PackageCorruptError("the document type of an XML document declares entities or attributes", entry=entry)
 
-    # expat gives 0 or 1 for the internal subset, and a compiled function accepts no int as a bool
-    def check_doctype(_: str, system_id: str | None, public_id: str | None, internal_subset: int) -> None:
-        if system_id is not None or public_id is not None or internal_subset:
+    def check(token: str) -> None:
+        if token.startswith("%"):  # expat believes nothing that comes behind a reference to declarations elsewhere
             refuse()
 
-    parser.EntityDeclHandler = refuse
-    if not may_have_doctype:
-        parser.StartDoctypeDeclHandler = check_doctype
+    def start(*_: object) -> None:
+        parser.DefaultHandler = check
+
+    def end() -> None:
+        parser.DefaultHandler = None
+
+    parser.EntityDeclHandler = parser.AttlistDeclHandler = refuse
+    parser.StartDoctypeDeclHandler, parser.EndDoctypeDeclHandler = start, end
     return parser
 
 

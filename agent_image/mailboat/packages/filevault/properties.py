@@ -68,7 +68,7 @@ def parse_properties(content: bytes) -> dict[str, str]:
             found[key.pop()] = "".join(pieces)
         pieces.clear()
 
-    parser = guarded_parser(PROPERTIES_XML, may_have_doctype=True)
+    parser = guarded_parser(PROPERTIES_XML)
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
     parse_all(parser, content, PROPERTIES_XML)
     return found
@@ -127,6 +127,8 @@ def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
     A key that begins with `xmlns:` would decide about a prefix, see `PackageContents.properties`.
     """
     kept = {key: text for key, text in properties.items() if not key.startswith(NAMESPACE_KEY)}
+    if kept.get(AC_HANDLING, "ignore").lower() not in _HANDLINGS:
+        del kept[AC_HANDLING]  # which FileVault takes for the default
     return kept | {key: text for key, text in _REPLACED.items() if key in kept}
 
 
