@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar, cast
 
 import httpx2
-from mailboat.api import operations
+from mailboat.api.control_operations import HttpOperations
 from mailboat.api.job_operations import HttpJobs
 from mailboat.api.operations import PREFIX, Operation, read_answer
 from mailboat.api.problems import Problem, read_problem
@@ -67,6 +67,14 @@ def service_url(namespace: str, publisher: str) -> str:
     return f"http://{publisher}.{namespace}.svc:{HTTP_PORT}"
 
 
+def _unsent(operation: Operation[T], /) -> T:
+    """In place of sending: the clients return the operation itself, which is sent without blocking."""
+    return cast("T", operation)
+
+
+_CONTROL: Final = HttpOperations(_unsent)
+
+
 class Agents:
     """The agents of all publishers."""
 
@@ -86,7 +94,7 @@ class Agents:
 
     async def fleet(self, address: AgentAddress) -> StatusView:
         """The status of the publisher's journal. Raises: AgentUnreachableError, AgentRefusedError."""
-        status = await self._ask(address, operations.status())
+        status = await self._ask(address, _CONTROL.status())
         times = [publisher.last_published_at for publisher in status.publishers]
         names = [
             *(publisher.name for publisher in status.publishers),
@@ -97,16 +105,16 @@ class Agents:
 
     async def distribute(self, address: AgentAddress, request: DistributionRequest) -> DistributionView:
         """Publish a request; one that was published before under its id is found. Raises: see `fleet`."""
-        return _checked(await self._ask(address, operations.distribute(address.publisher, request), _PACKAGING_SECONDS))
+        return _checked(await self._ask(address, _CONTROL.distribute(address.publisher, request), _PACKAGING_SECONDS))
 
     async def delivery(self, address: AgentAddress, package_id: str) -> DistributionView:
         """The state of a package at each subscriber. Raises: see `fleet`."""
-        return _checked(await self._ask(address, operations.distribution(address.publisher, package_id)))
+        return _checked(await self._ask(address, _CONTROL.distribution(address.publisher, package_id)))
 
     async def build(self, address: AgentAddress, build_id: str) -> BuildView | None:
         """The state of a bulk build; None while the log has none of its packages. Raises: see `fleet`."""
         try:
-            return await self._ask(address, operations.build(build_id))
+            return await self._ask(address, _CONTROL.build(build_id))
         except AgentUnreachableError as error:
             if error.where.get("error") != "BuildMissing":
                 raise
@@ -114,12 +122,12 @@ class Agents:
 
     async def jobs(self, address: AgentAddress, request: Callable[[HttpJobs], T]) -> T:
         """Ask for jobs, queues or schedules: `request` calls one method of the client. Raises: see `fleet`."""
-        return await self._ask(address, cast("Operation[T]", request(HttpJobs(_unsent))))
+        return await self._ask(address, request(HttpJobs(_unsent)))
 
     async def forget(self, address: AgentAddress, subscriber: str) -> None:
         """Deregister a subscriber permanently; ignores an unknown one. Raises: see `fleet`."""
         try:
-            await self._ask(address, operations.forget(subscriber))
+            await self._ask(address, _CONTROL.forget(subscriber))
         except AgentUnreachableError as error:
             if error.where.get("error") != "AgentMissing":
                 raise
@@ -128,7 +136,9 @@ class Agents:
         """Let the connections go."""
         await self._client.aclose()
 
-    async def _ask(self, address: AgentAddress, operation: Operation[T], seconds: float = _ANSWER_SECONDS) -> T:
+    async def _ask(self, address: AgentAddress, unsent: T, seconds: float = _ANSWER_SECONDS) -> T:
+        """The answer to what `_unsent` returned in its place."""
+        operation = cast("Operation[T]", unsent)
         url = self._url_of(address.namespace, address.publisher)
         sent = self._client.stream(
             operation.method,
@@ -151,11 +161,6 @@ class Agents:
             return read_answer(operation, content, url)
         except AgentDefectError as error:
             raise AgentUnreachableError(error.message) from error
-
-
-def _unsent(operation: Operation[T], /) -> T:
-    """In place of sending: the client of jobs returns the operation itself, which is sent without blocking."""
-    return cast("T", operation)
 
 
 def transport_reason(error: Exception) -> str:

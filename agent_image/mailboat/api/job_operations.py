@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
-from urllib.parse import quote
+from typing import Any, Final, NamedTuple
 
 from mailboat.api.job_control import JobFilter
 from mailboat.api.job_views import (
@@ -17,7 +16,7 @@ from mailboat.api.job_views import (
     QueueChangeView,
     TurnView,
 )
-from mailboat.api.operations import Operation
+from mailboat.api.operations import Ask, Operation, quoted
 from mailboat.model.jobs import (
     MAX_BATCH,
     JobAction,
@@ -34,14 +33,6 @@ from mailboat.model.jobs import (
 _PREFIX: Final = "/jobs"
 _LEAVE_SECONDS: Final = 5.0
 """A worker that ends does not wait longer for an agent that does not answer: it is forgotten there after its lease."""
-
-T = TypeVar("T")
-
-
-class Ask(Protocol):
-    """Sends an operation, and returns its answer. Raises: MailboatError."""
-
-    def __call__(self, operation: Operation[T], /) -> T: ...
 
 
 class WorkerTurn(NamedTuple):
@@ -187,15 +178,15 @@ def _job_body(job: NewJob) -> dict[str, Any]:
 
 
 def _queue(name: str) -> str:
-    return f"{_PREFIX}/queues/{quote(name, safe='')}"
+    return f"{_PREFIX}/queues/{quoted(name)}"
 
 
 def _worker(name: str) -> str:
-    return f"{_PREFIX}/workers/{quote(name, safe='')}"
+    return f"{_PREFIX}/workers/{quoted(name)}"
 
 
 def _schedule(name: str) -> str:
-    return f"{_PREFIX}/schedules/{quote(name, safe='')}"
+    return f"{_PREFIX}/schedules/{quoted(name)}"
 
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:
