@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.api.records import HistoryView, JournalView, StatusView, SubscriberStatusView
+from mailboat.api.process_views import HistoryView
+from mailboat.api.records import JournalView, StatusView, SubscriberStatusView
 from mailboat.control import lag_history
 from mailboat.control.lag_history import SAMPLE_SECONDS, SAMPLES, LagHistory
 from mailboat.errors import AgentMissingError

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.api.job_views import JobQueueView
-from mailboat.api.records import MemoryAccountView, MemoryView
+from mailboat.api.process_views import MemoryAccountView, MemoryView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.jobs.fold import LEASE_EXPIRED, JobFold

@@ -6,14 +6,12 @@ call, so that an agent without jobs has none. Safe to use from several threads.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -28,6 +26,16 @@ from mailboat.api.job_views import (
     QueueChangeView,
 )
 from mailboat.clock import Clock, milliseconds_now, moment_of
+from mailboat.control.shown_jobs import (
+    has_members,
+    is_wanted,
+    job_queue_view,
+    job_schedule_view,
+    job_state_view,
+    job_view,
+    parse_member,
+    with_attempt,
+)
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import payload_value
@@ -35,11 +43,9 @@ from mailboat.jobs.feeds import is_of_pool
 from mailboat.jobs.fold import DEFAULT_QUEUE, JobFold
 from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.job_queue import Queue
-from mailboat.jobs.leases import Lease
 from mailboat.jobs.log_source import LogSource
-from mailboat.jobs.progress import decode_progress, eta_ms
 from mailboat.jobs.schedules import plan_schedule
-from mailboat.jobs.selection import expected_start_ms, position, shown_state, why_pending
+from mailboat.jobs.selection import expected_start_ms, position, shown_state
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, Listener, open_job_topic
 from mailboat.journal.port import Journal
@@ -70,7 +76,6 @@ from mailboat.model.jobs import (
     parse_job_id,
     parse_pattern,
     show_job_id,
-    topic_matches,
 )
 from mailboat.model.messages import JOB_TOPIC
 from mailboat.wire.job_records import queue_problem
@@ -160,7 +165,7 @@ class JobService:
             return self._state_views(topic.fold, topic.add(jobs))
 
     def list_jobs(self, wanted: JobFilter, page: str | None = None, max_items: int = 100) -> JobPage:
-        members = [_member(text) for text in wanted.members]
+        members = [parse_member(text) for text in wanted.members]
         pattern = None if wanted.topic is None else parse_pattern(wanted.topic)
         after = -1 if page is None else parse_job_id(page)
         max_items = max(1, min(max_items, MAX_LISTED))
@@ -176,14 +181,14 @@ class JobService:
                 if len(found) == max_items or payloads == _MAX_PAYLOADS:
                     return JobPage(tuple(found), show_job_id(JobId(last)))
                 last = job
-                if not _is_wanted(fold, job, wanted, pattern, now_ms):
+                if not is_wanted(fold, job, wanted, pattern, now_ms):
                     continue
                 if members:
                     payloads += 1
                     new = topic.job(job)
-                    if new is None or not _has_members(new.payload, members):
+                    if new is None or not has_members(new.payload, members):
                         continue
-                found.append(_view(topic, job, now_ms))
+                found.append(job_view(topic, job, now_ms))
         return JobPage(tuple(found))
 
     def show(self, job: JobId) -> JobDetailView:
@@ -195,14 +200,14 @@ class JobService:
             waits = fold.table.is_queued(job)
             starts_ms = expected_start_ms(fold, job, now_ms) if waits else None
             view = JobDetailView(
-                _view(topic, job, now_ms),
+                job_view(topic, job, now_ms),
                 "" if new is None else new.key,
                 None if new is None else payload_value(new.payload),
                 fold.table.retries(job),
                 position(fold, job) if waits else None,
                 None if starts_ms is None else moment_of(min(starts_ms, MAX_MS)),
             )
-            return view if lease is None else _with_attempt(view, lease, min(map(fold.table.lease_ms, lease.jobs)))
+            return view if lease is None else with_attempt(view, lease, min(map(fold.table.lease_ms, lease.jobs)))
 
     def command(self, action: JobAction, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         with self._opened() as source:
@@ -262,7 +267,7 @@ class JobService:
         came_due: dict[Queue, list[JobId]] = {}
         for job in fold.due_between(now_ms):
             came_due.setdefault(fold.queue(job), []).append(job)
-        return [_queue_view(fold, queue, now_ms, came_due.get(queue, ())) for queue in queues]
+        return [job_queue_view(fold, queue, now_ms, came_due.get(queue, ())) for queue in queues]
 
     def set_queue(self, settings: QueueSettings) -> QueueChangeView:
         _refuse_pool(settings.name)
@@ -320,11 +325,11 @@ class JobService:
 
     def schedules(self) -> Sequence[JobScheduleView]:
         with self._opened() as source:
-            return [_schedule_view(each) for each in source.topic.fold.schedules.all()]
+            return [job_schedule_view(each) for each in source.topic.fold.schedules.all()]
 
     def schedule(self, schedule: str) -> JobScheduleView:
         with self._opened() as source:
-            return _schedule_view(_known_schedule(source.topic.fold, schedule))
+            return job_schedule_view(_known_schedule(source.topic.fold, schedule))
 
     def set_schedule(self, schedule: Schedule) -> JobScheduleView:
         with self._opened() as source:
@@ -332,13 +337,13 @@ class JobService:
             planned = plan_schedule(known, schedule, self._now_ms(source.topic.fold))
             if planned != known.find(schedule.name):
                 _append(source.topic, ScheduleDefined(planned))
-            return _schedule_view(planned)
+            return job_schedule_view(planned)
 
     def remove_schedule(self, schedule: str) -> JobScheduleView:
         with self._opened() as source:
             known = _known_schedule(source.topic.fold, schedule)
             _append(source.topic, ScheduleRemoved(schedule))
-            return _schedule_view(known)
+            return job_schedule_view(known)
 
     def fire(self, schedule: str) -> JobStateView:
         with self._opened() as source:
@@ -347,7 +352,7 @@ class JobService:
 
     def _state_views(self, fold: JobFold, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         now_ms = self._now_ms(fold)
-        return [_state_view(fold, job, now_ms) for job in jobs]
+        return [job_state_view(fold, job, now_ms) for job in jobs]
 
     def _now_ms(self, fold: JobFold) -> int:
         """The later one of the log's time and the clock's: an idle log stands still."""
@@ -453,119 +458,6 @@ def _append(topic: JobTopic, record: JobRecord) -> Applied:
     # records of other processes may lie before this one and decide what it does
     topic.follow_to(offset, seen)
     return found[0]
-
-
-def _is_wanted(fold: JobFold, job: JobId, wanted: JobFilter, pattern: str | None, now_ms: int) -> bool:
-    return (
-        (wanted.queue is None or fold.queue(job).settings.name == wanted.queue)
-        and (pattern is None or topic_matches(pattern, fold.topic(job)))
-        and (wanted.state is None or shown_state(fold, job, now_ms) == wanted.state)
-        and (wanted.older_seconds is None or _ended_before(fold, job, now_ms - int(wanted.older_seconds * 1000)))
-    )
-
-
-def _ended_before(fold: JobFold, job: JobId, moment_ms: int) -> bool:
-    state = fold.table.state(job)
-    return state is not None and state.final and fold.table.due_ms(job) <= moment_ms
-
-
-def _member(text: str) -> tuple[Sequence[str], str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise UsageError(f"{text!r} is not NAME=VALUE, such as site=blog")
-    return name.split("."), value
-
-
-def _has_members(payload: bytes, members: Sequence[tuple[Sequence[str], str]]) -> bool:
-    return all(_has_member(payload_value(payload), path, wanted) for path, wanted in members)
-
-
-def _has_member(document: object, path: Sequence[str], wanted: str) -> bool:
-    for name in path:
-        if not isinstance(document, Mapping) or name not in document:
-            return False
-        document = document[name]
-    if isinstance(document, str):
-        return document == wanted
-    return not isinstance(document, Mapping | list) and json.dumps(document) == wanted
-
-
-def _view(topic: JobTopic, job: JobId, now_ms: int) -> JobView:
-    fold = topic.fold
-    waits, state = fold.table.is_queued(job), fold.table.state(job)
-    return JobView(
-        show_job_id(job),
-        fold.topic(job),
-        fold.queue(job).settings.name,
-        shown_state(fold, job, now_ms),
-        fold.table.tries(job),
-        moment_of(fold.table.due_ms(job)) if waits else None,
-        why_pending(fold, job, now_ms) if waits else topic.last_message(job),
-        moment_of(fold.table.due_ms(job)) if state is not None and state.final else None,
-    )
-
-
-def _with_attempt(view: JobDetailView, lease: Lease, lease_ms: int) -> JobDetailView:
-    """The view of a job with what is known of the attempt that runs."""
-    progress = decode_progress(lease.progress)
-    view = replace(view, worker=lease.worker, token=lease.token, started_at=moment_of(lease.started_ms))
-    if progress is None:
-        return replace(view, progress=lease.progress.decode(errors="replace") or None)
-    # A renewal sets the end of the lease, so its moment is the end without the duration.
-    ends_ms = eta_ms(progress, lease.started_ms, lease.until_ms - lease_ms)
-    return replace(
-        view,
-        done=None if progress.total is None else progress.done,
-        total=progress.total,
-        eta_at=None if ends_ms is None else moment_of(min(ends_ms, MAX_MS)),
-        log=tuple(progress.log),
-    )
-
-
-def _state_view(fold: JobFold, job: JobId, now_ms: int) -> JobStateView:
-    lease = fold.leases.get(job)
-    stop_requested = lease is not None and lease.stop_requested
-    state, reason = shown_state(fold, job, now_ms), why_pending(fold, job, now_ms)
-    return JobStateView(show_job_id(job), state, reason, stop_requested)
-
-
-def _queue_view(fold: JobFold, queue: Queue, now_ms: int, came_due: Sequence[JobId]) -> JobQueueView:
-    """A queue at a moment; `came_due` are the jobs that came due after the last record."""
-    settings = queue.settings
-    ready_ms = queue.oldest_due_ms(fold.now_ms)
-    oldest_ms = min(map(fold.table.due_ms, came_due), default=None) if ready_ms is None else ready_ms
-    return JobQueueView(
-        settings.name,
-        settings.kind.name.lower(),
-        queue.queued,
-        queue.due_calls(fold.now_ms, now_ms, came_due),
-        queue.running,
-        None if oldest_ms is None else moment_of(oldest_ms),
-        None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
-        fold.workers_of(queue),
-        queue.given_up,
-        queue.is_suspended(now_ms),
-        settings.max_parallel,
-        f"{settings.rate}/{settings.rate_period_ms / 1000:g}s" if settings.rate else None,
-        settings.merge,
-        tuple(settings.topics),
-        settings.parallel_percent,
-    )
-
-
-def _schedule_view(schedule: Schedule) -> JobScheduleView:
-    return JobScheduleView(
-        schedule.name,
-        schedule.job.topic,
-        schedule.job.key,
-        schedule.cron,
-        schedule.zone,
-        schedule.missed.name.lower(),
-        schedule.every_ms / 1000 if schedule.every_ms else None,
-        moment_of(schedule.at_ms) if schedule.at_ms else None,
-        None if schedule.next_ms is None else moment_of(schedule.next_ms),
-        payload_value(schedule.job.payload),
-    )
 
 
 def _known_schedule(fold: JobFold, name: str) -> Schedule:

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from mailboat.api.records import HistorySample, HistoryView, StatusView
+from mailboat.api.process_views import HistorySample, HistoryView
+from mailboat.api.records import StatusView
 from mailboat.clock import Clock, milliseconds_now, moment_of
 from mailboat.errors import AgentMissingError
 

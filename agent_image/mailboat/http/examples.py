@@ -45,6 +45,7 @@ from mailboat.api.job_views import (
     TurnView,
 )
 from mailboat.api.problems import PLAIN_TYPE, Problem, problem_of
+from mailboat.api.process_views import HistorySample, HistoryView, MemoryAccountView, MemoryView
 from mailboat.api.records import (
     BuildFollowerView,
     BuildProgressView,
@@ -56,12 +57,8 @@ from mailboat.api.records import (
     FailureView,
     ForgottenView,
     GivenUpView,
-    HistorySample,
-    HistoryView,
     HookCallsView,
     JournalView,
-    MemoryAccountView,
-    MemoryView,
     NotImportedView,
     PublicationPlan,
     PublisherView,

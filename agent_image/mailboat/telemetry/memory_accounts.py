@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from mailboat.api.records import MemoryAccountView, MemoryView
+from mailboat.api.process_views import MemoryAccountView, MemoryView
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import Samples
 

@@ -11,15 +11,8 @@ from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.dashboard_files import accepts_gzip
-from mailboat.api.records import (
-    CallerView,
-    CommandView,
-    ForgottenView,
-    HistoryView,
-    PublisherView,
-    StatusView,
-    SubscriberStatusView,
-)
+from mailboat.api.process_views import HistoryView
+from mailboat.api.records import CallerView, CommandView, ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.api.stream_events import MEDIA_TYPE
 from mailboat.config.document import Verb
 from mailboat.control.command_sender import MAX_SUSPENDED_SECONDS, MIN_SUSPENDED_SECONDS

@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
-from mailboat.api.records import MemoryView, document_of
+from mailboat.api.process_views import MemoryView
+from mailboat.api.records import document_of
 from mailboat.config.document import Verb
 from mailboat.http import probes
 from mailboat.http.examples import MEMORY
