@@ -99,6 +99,10 @@ class _Queue:
         self.under_way += 1
         return key
 
+    def end(self) -> None:
+        """One of those under way has ended."""
+        self.under_way -= 1
+
 
 class Workers:
     """The work queue, and its workers."""
@@ -168,7 +172,7 @@ class Workers:
             pause = await self._look(key)
         finally:
             self._running.discard(key)
-            self._queue_of(key).under_way -= 1
+            self._queue_of(key).end()
             self._slots.give()
             self._count()
         # only now: `ask` for a key in `_running` would note the wish again and queue nothing

@@ -15,10 +15,48 @@ ROLES = re.compile(r"/kinds/\w+/")
 """The operator's folders of kinds: one file for each role, however short, so that each is found without a search."""
 NOUNS = {"routing", "setting", "sling", "string", "thing", "tracing"}
 
-FRAGMENTS = 7
-"""Modules under 80 lines that one other module imports."""
-FOREIGN_ASSIGNMENTS = 125
-"""Statements that assign an attribute of something other than `self` or `cls`."""
+FRAGMENTS = {
+    "cli/fast_path": "reads a command line without the framework; a test compares the two",
+    "cli/python_handlers": "handlers of users, loaded without the framework of options",
+    "composition/bucket": "boto3, an extra",
+    "composition/publisher_setup": "the publisher: a subscriber's restart does without",
+    "http/agent_application": "FastAPI: an agent without a publisher stays small",
+    "http/agent_server": "the HTTP server, which other commands of `agents` do without",
+    "packages/filevault/inspection": "reads on where the codec stops, with parts that only FileVault's folder knows",
+    "telemetry/topic_sender": "an adapter of EventSender, next to those for webhooks and e-mails",
+}
+"""Modules under 80 lines that one other module imports, with the reason why they are not joined with it."""
+LIBRARIES = {
+    "bulk/spark/spark_session": "PySpark's context",
+    "cli/options": "the signature that typer reads",
+    "filevault/document_reader": "handlers of expat",
+    "filevault/markup": "handlers of expat",
+    "filevault/properties": "handlers of expat",
+    "http/application": "the state of a Starlette application",
+    "http/server": "uvicorn's configuration",
+    "journal/kafka_topics": "an SSL context",
+    "mailboat_operator/resources": "a request of lightkube",
+    "mailboat_operator/watches": "settings of kopf",
+    "telemetry/logs": "a record of logging",
+    "telemetry/mail_client": "a timer of threading",
+    "telemetry/webhook_client": "a timer of threading, a connection of http.client",
+    "wire/package_messages": "a message of protobuf",
+    "wire/tree_records": "a message of protobuf",
+}
+"""Modules that assign attributes of objects of a library, which takes its settings so."""
+RECORDS = {
+    "journal/sqlite_writer": "its counts",
+    "filevault/aggregates": "the tree that it builds from documents",
+    "filevault/layout": "the folders that are open",
+    "filevault/patterns": "the group that it reads",
+    "queues/log_view": "its counts",
+    "subscriber/piece_store": "its counts, and the packages that it collects",
+    "testing/memory_content": "the store that its parts share",
+    "mailboat_operator/broker_connections": "the connections that it keeps",
+}
+"""Modules that assign attributes of records of their own."""
+RECORD_ASSIGNMENTS = 53
+"""Statements of these modules that do."""
 GERUNDS = 0
 REPEATED_NAMES = 4
 """Files whose name occurs more than twice outside the folders of kinds."""
@@ -68,12 +106,12 @@ def imported(module: Any) -> set[str]:
     return found
 
 
-def test_small_modules_with_one_importer_do_not_increase(product: Any) -> None:
+def test_a_small_module_with_one_importer_has_a_reason(product: Any) -> None:
     importers = defaultdict[str, set[str]](set)
     for module in product:
         for name in imported(module):
             importers[name].add(module.name)
-    found = [
+    found = {
         one.name
         for one in product
         if one.path.stem not in {"__init__", "__main__"}
@@ -81,20 +119,27 @@ def test_small_modules_with_one_importer_do_not_increase(product: Any) -> None:
         and not KINDS.search(one.name)
         and len(one.lines) < SMALL_MODULE_LINES
         and len(importers[dotted(one)]) == 1
-    ]
-    assert len(found) <= FRAGMENTS, "join one with its only importer:\n" + "\n".join(found)
+    }
+    new = sorted(name for name in found if not any(f"{known}.py" in name for known in FRAGMENTS))
+    assert not new, "join one with its only importer, or give the reason in FRAGMENTS:\n" + "\n".join(new)
+    unused = [known for known in FRAGMENTS if not any(f"{known}.py" in name for name in found)]
+    assert not unused, "not a fragment any more: " + ", ".join(unused)
 
 
-def test_assignments_to_attributes_of_others_do_not_increase(product: Any) -> None:
+def test_no_module_assigns_attributes_of_objects_of_others(product: Any) -> None:
     found = [
-        f"{module.at(node)}: {ast.unparse(node)}"
+        (module.name, f"{module.at(node)}: {ast.unparse(node)}")
         for module in product
         for node in module.nodes
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
         and ast.unparse(node.value) not in {"self", "cls"}
+        and node.attr != "__cause__"
+        and not any(f"{library}.py" in module.name for library in LIBRARIES)
     ]
-    assert len(found) <= FOREIGN_ASSIGNMENTS, "pass it to the constructor:\n" + "\n".join(found)
+    foreign = [text for name, text in found if not any(f"{known}.py" in name for known in RECORDS)]
+    assert not foreign, "pass it to the constructor, or call a method:\n" + "\n".join(foreign)
+    assert len(found) <= RECORD_ASSIGNMENTS, "call a method:\n" + "\n".join(text for _, text in found)
 
 
 def test_gerund_module_names_do_not_increase(product: Any) -> None:

@@ -46,23 +46,28 @@ class MemoryDocuments:
         return self._documents.pop(parse_agent_name(name), None) is not None
 
 
+class _Contents:
+    """What all handles on one store share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blobs: dict[Digest, tuple[BlobInfo, bytes]] = {}
+        self.documents, self.builds = MemoryDocuments(), MemoryDocuments()
+
+
 class MemoryBlobStore:
     """The blob store port over a dictionary. Safe to use from several threads of one process."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Start empty; `clock` stamps the blobs."""
+    def __init__(self, clock: Clock, contents: _Contents | None = None) -> None:
+        """Start empty, or with what another handle holds; `clock` stamps the blobs."""
         self._clock = clock
-        self._lock = threading.Lock()
-        self._blobs: dict[Digest, tuple[BlobInfo, bytes]] = {}
-        self._documents, self._builds = MemoryDocuments(), MemoryDocuments()
+        self._contents = _Contents() if contents is None else contents
+        self._lock, self._blobs = self._contents.lock, self._contents.blobs
         self._is_closed = False
 
     def another_handle(self) -> MemoryBlobStore:
         """A store over the same blobs that is closed on its own, as another process has one."""
-        other = MemoryBlobStore(self._clock)
-        other._lock, other._blobs = self._lock, self._blobs
-        other._documents, other._builds = self._documents, self._builds
-        return other
+        return MemoryBlobStore(self._clock, self._contents)
 
     @property
     def description(self) -> str:
@@ -70,11 +75,11 @@ class MemoryBlobStore:
 
     @property
     def documents(self) -> NamedDocuments:
-        return self._documents
+        return self._contents.documents
 
     @property
     def builds(self) -> NamedDocuments:
-        return self._builds
+        return self._contents.builds
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         data = b"".join(iter(lambda: content.read(CHUNK_BYTES), b""))

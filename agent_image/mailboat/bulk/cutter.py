@@ -131,6 +131,10 @@ class _Folder:
         self.content_bytes += unit.content_bytes
         self.nodes += unit.nodes
 
+    def cut(self) -> None:
+        """It is no unit: what is below it is divided."""
+        self.is_cut = True
+
 
 class Cutter:
     """Cuts one stream of items: parents first, subtree by subtree, siblings in any order."""
@@ -154,7 +158,7 @@ class Cutter:
                     yield from self._placed(item)
                 case SkeletonNode() | UnlistedEntry():
                     for folder in self._open:
-                        folder.is_cut = True
+                        folder.cut()
                     yield item
         yield from self._close_before(None)
 
@@ -171,7 +175,7 @@ class Cutter:
             yield from self._placed(Unit(node.path, folder.content_bytes, folder.nodes, _merkle(folder)))
             return
         if self._open:
-            self._open[-1].is_cut = True
+            self._open[-1].cut()
         yield SkeletonNode(*node)
         yield from bins_of_units(folder.units, self._budget)
 

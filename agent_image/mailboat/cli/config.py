@@ -76,7 +76,7 @@ def checked_configuration(
     """
     home = configuration(session, file)
     if subscriber is not None:
-        home.config = _renamed(home.config, subscriber)
+        home = Home(home.path, _renamed(home.config, subscriber), home.config_file)
     where = str(home.config_file)
     check_config(home, where, needs_agents=needs_agents)
     check_access(home.config.http, home.path)

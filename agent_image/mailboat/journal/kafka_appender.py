@@ -62,10 +62,14 @@ class _Outcome:
 
     def __init__(self, count: int) -> None:
         self._missing = count
-        self.is_begun = False  # something of it was put into the client's queue
+        self.is_begun = False
         self.offsets: list[int] = []
         self.error: KafkaError | None = None
         self.is_known = threading.Event()
+
+    def begin(self) -> None:
+        """Something of it was put into the client's queue."""
+        self.is_begun = True
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """One delivery report. Must not raise: the library would take it for a failure of its own."""
@@ -255,7 +259,7 @@ class KafkaAppender:
                         raise
                     self._clock.wait(self._closing, _PAUSE_SECONDS)
                 else:
-                    outcome.is_begun = True
+                    outcome.begin()
                     break
 
     def _is_known(self, client: _Client, outcome: _Outcome, deadline: Deadline) -> bool:

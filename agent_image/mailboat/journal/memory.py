@@ -48,6 +48,14 @@ class _Topic:
     def bounds(self) -> Bounds:
         return Bounds(Offset(self.earliest), Offset(self.earliest + len(self.records)))
 
+    def change(self, settings: TopicSettings) -> None:
+        self.settings = settings
+
+    def delete(self) -> None:
+        """Readers hold this object, not the name: they notice the deletion also when the name is used again."""
+        self.is_deleted = True
+        self.wake_readers()
+
     def wake_readers(self) -> None:
         for reader in self.readers:
             reader.wake()
@@ -73,21 +81,19 @@ class _Log:
 class MemoryJournal:
     """The journal port over lists. Safe to use from several threads of one process."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Start empty; `clock` stamps the records and decides which are expired."""
+    def __init__(self, clock: Clock, log: _Log | None = None) -> None:
+        """Start empty, or on the log of another handle; `clock` stamps the records and decides which are expired."""
         self._clock = clock
         # What handles share is one object: closing one of them must leave the log to the others.
-        self._log = _Log()
+        self._log = _Log() if log is None else log
+        # The lock belongs to the log: all handles must exclude each other.
         self._lock = self._log.lock
         self._readers: weakref.WeakSet[MemoryReader] = weakref.WeakSet()
         self._is_closed = False
 
     def another_handle(self) -> MemoryJournal:
         """A journal over the same log that is closed on its own, as another process has one."""
-        other = MemoryJournal(self._clock)
-        # The lock belongs to the log: all handles must exclude each other.
-        other._log, other._lock = self._log, self._lock
-        return other
+        return MemoryJournal(self._clock, self._log)
 
     @property
     def description(self) -> str:
@@ -96,8 +102,7 @@ class MemoryJournal:
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
         with self._lock:
             self._check_open()
-            existing = self._log.topics.setdefault(topic, _Topic(topic, settings))
-            existing.settings = settings
+            self._log.topics.setdefault(topic, _Topic(topic, settings)).change(settings)
 
     @property
     def upkeep(self) -> MemoryJournal:
@@ -129,10 +134,8 @@ class MemoryJournal:
     def delete_topic(self, topic: TopicName) -> None:
         with self._lock:
             gone = self._find(topic)
-            # Readers hold this object, not the name: they notice the deletion also when the name is used again.
-            gone.is_deleted = True
             del self._log.topics[topic]
-            gone.wake_readers()
+            gone.delete()
 
     def topics(self) -> Sequence[TopicName]:
         with self._lock:

@@ -60,6 +60,20 @@ class References:
     snapshots: int = 0
     unreadable: UnreadableView | None = None
 
+    def add_snapshot(self, digest: bytes) -> None:
+        """Count a snapshot, and keep its blob."""
+        self.digests.add(digest)
+        self.snapshots += 1
+
+    def add_message(self, record: Record) -> None:
+        """Count a message, and keep the blobs that it names."""
+        self.messages += 1
+        try:
+            for digest in _digests_of(record):
+                self.digests.add(digest)
+        except MailboatError as error:
+            self.unreadable = self.unreadable or UnreadableView(record.offset, str(error))
+
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
@@ -186,21 +200,15 @@ def read_references(workspace: Workspace, watch: SweepWatch | None = None) -> Re
     found = References()
     # a snapshot that is stored from now on is missing here, and has a young blob
     for _, snapshot in stored_snapshots(workspace.blobs):
-        found.digests.add(snapshot.digest)
-        found.snapshots += 1
+        found.add_snapshot(snapshot.digest)
     # Only for the progress: `_retained` asks for the bounds itself.
     bounds, total_bytes = workspace.journal.bounds(workspace.package_topic), 0
     for record in _retained(workspace):
-        found.messages += 1
+        found.add_message(record)
         if watch is not None:
             total_bytes += len(record.value)
             offsets = bounds.next_offset - bounds.earliest_offset
             watch(SweepStep("reading the log", found.messages, offsets, total_bytes))
-        try:
-            for digest in _digests_of(record):
-                found.digests.add(digest)
-        except MailboatError as error:
-            found.unreadable = found.unreadable or UnreadableView(record.offset, str(error))
     return found
 
 

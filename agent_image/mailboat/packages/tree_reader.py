@@ -211,6 +211,12 @@ class _OpenBinary:
     spans: list[Span] = field(default_factory=list)
     hash: ContentHash = field(default_factory=ContentHash)
 
+    def add(self, data: bytes, ends_at: int) -> None:
+        """Add the next piece."""
+        self.spans.append(Span(ends_at - len(data), len(data)))
+        self.hash.update(data)
+        self.length_bytes += len(data)
+
 
 class TreePackageReader:
     """An open package, see `PackageReader`. One thread."""
@@ -317,10 +323,7 @@ class TreePackageReader:
         if not data or len(data) > PIECE_BYTES or (len(data) < PIECE_BYTES and not is_last):
             raise PackageCorruptError(f"a piece of a binary has {len(data)} bytes", record=raw.number)
         binary = self._unfinished or _OpenBinary()
-        data_ends_at = raw.ends_at - (2 if is_last else 0)  # the field `is_last` stands behind the data
-        binary.spans.append(Span(data_ends_at - len(data), len(data)))
-        binary.hash.update(data)
-        binary.length_bytes += len(data)
+        binary.add(data, raw.ends_at - (2 if is_last else 0))  # the field `is_last` stands behind the data
         if binary.length_bytes > self._limits.max_entry_bytes:
             raise too_long(f"record {raw.number}", self._limits)
         self._total_bytes += len(data)

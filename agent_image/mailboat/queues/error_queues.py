@@ -74,6 +74,10 @@ class _Queue:
     size_bytes: int = _QUEUE_BYTES
     forgotten_to: int = -1
 
+    def complete(self) -> None:
+        """Nothing that the log still has was forgotten."""
+        self.forgotten_to = -1
+
     def put(self, failed: FailedPackage) -> None:
         self.remove(failed.offset)
         self.packages[failed.offset] = failed
@@ -139,7 +143,7 @@ class FailedPackages:
             for key, queue in list(self._queues.items()):
                 if queue.forgotten_to < earliest:
                     # Retention removed what was forgotten, so the queue is complete again.
-                    queue.forgotten_to = -1
+                    queue.complete()
                 self._remove(key, [offset for offset in queue.packages if offset < earliest])
 
     def clear(self) -> None:
@@ -181,8 +185,8 @@ class FailedPackages:
     def _add(self, key: _QueueKey, failed: FailedPackage) -> None:
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue()
-            queue.size_bytes += sum(map(sys.getsizeof, (key.publisher, *key.queue_name[:2])))
+            name_bytes = sum(map(sys.getsizeof, (key.publisher, *key.queue_name[:2])))
+            queue = self._queues[key] = _Queue(size_bytes=_QUEUE_BYTES + name_bytes)
             self._bytes += queue.size_bytes
         # The first queue is the one without a status for longest: over the budget it is shortened first.
         self._queues.move_to_end(key)

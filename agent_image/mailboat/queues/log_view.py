@@ -52,6 +52,9 @@ class _OpenBlock:
     covers_to: int
     entries: list[Entry] = field(default_factory=list)
 
+    def extend(self, to: int) -> None:
+        self.covers_to = to
+
 
 class LogView:
     """What is known of one package topic, for the publishers of this process. Safe to use from several threads."""
@@ -218,7 +221,8 @@ class LogView:
             while place < len(entries) and entries[place].offset < stop:
                 self._open.entries.append(entries[place])
                 place += 1
-            self._open.covers_to = begin = stop
+            self._open.extend(stop)
+            begin = stop
 
     def _seal(self, next_begin: int) -> None:
         done, self._open = self._open, _OpenBlock(next_begin, next_begin)

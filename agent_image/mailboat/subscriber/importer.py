@@ -106,6 +106,10 @@ class Outcome:
         """Whether there is anything to commit besides a position."""
         return self.imported + self.dropped > 0
 
+    def apply(self) -> None:
+        """Count an imported package, whose changes are counted apart."""
+        self.imported += 1
+
     def skip(self, offset: Offset) -> None:
         """Count a message that means nothing here."""
         self.skipped += 1
@@ -319,7 +323,7 @@ class Importer:
         outcome.added_jobs(self._add_jobs(batch, offset, message))
         if self._settings.is_editable:
             outcome.confirmed(self.confirm(batch, offset, message))
-        outcome.imported += 1
+        outcome.apply()
         self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
 
     def _is_admitted(

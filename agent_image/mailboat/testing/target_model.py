@@ -6,8 +6,9 @@ A dictionary of nodes, no speed, no disk. `changes` draws sequences of packages 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from hypothesis import strategies as st
 
@@ -27,15 +28,13 @@ NAMES = ("a", "b", ".node.json", "é")
 class ModelTree:
     """The nodes by path."""
 
-    def __init__(self) -> None:
-        """Start empty."""
-        self.nodes: dict[NodePath, Node] = {}
+    def __init__(self, nodes: Mapping[NodePath, Node] = MappingProxyType({})) -> None:
+        """Start with these nodes."""
+        self.nodes = dict(nodes)
 
     def copy(self) -> ModelTree:
         """The same nodes, to be changed apart."""
-        other = ModelTree()
-        other.nodes = dict(self.nodes)
-        return other
+        return ModelTree(self.nodes)
 
     def walk(self) -> list[Node]:
         """All nodes in walk order."""

@@ -79,6 +79,10 @@ class DemoProcess:
     restarts: int = 0
     note: str = ""
 
+    def be_ready(self) -> None:
+        """It said that it is ready."""
+        self.is_ready = True
+
     def start(self) -> None:
         """Its process was started, for the first time or after a kill."""
         self.restarts += self.is_started
@@ -140,7 +144,7 @@ class DemoState:
 
     def be_ready(self, agent: DemoProcess, seconds: float) -> None:
         """A process is ready, so many seconds after the demo began; the story's time begins with the last one."""
-        agent.is_ready = True
+        agent.be_ready()
         if all(other.is_ready for other in self.agents if other.is_running) and not self.published:
             self.seconds, self.began_at_seconds = 0.0, seconds
 

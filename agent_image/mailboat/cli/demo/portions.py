@@ -34,6 +34,10 @@ class Branch:
     weight: int = 0
     children: dict[str, Branch] = field(default_factory=dict)
 
+    def add(self, weight: int) -> None:
+        """Count more bytes below it, or as its own."""
+        self.weight += weight
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -73,8 +77,8 @@ def _add_up(known: dict[NodePath, Branch], bytes_per_node: int) -> None:
     """Sum up the weights. A node counts as many bytes as the average one has, so that numbers matter like sizes."""
     for path in sorted(known, key=lambda path: -path.count("/")):
         if path != ROOT:
-            known[path].weight += bytes_per_node
-            known[parent_of(path)].weight += known[path].weight
+            known[path].add(bytes_per_node)
+            known[parent_of(path)].add(known[path].weight)
 
 
 def cut(found: Survey, wanted: int) -> Sequence[Portion]:
