@@ -21,6 +21,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mailboat.clock import SystemClock
 from mailboat.config.storage import KafkaConfig
 from mailboat.config.topic_settings import TopicSettings
@@ -182,6 +183,11 @@ class Log:
         for begin in range(0, count, ADDED):
             self.append(JobsAdded([job] * min(ADDED, count - begin)))
 
+    def add_with_keys(self, count: int, keys: int) -> None:
+        for record in adds_with_keys(count, keys):
+            self.append(record)
+            self.now_ms += 100
+
 
 class LateReader:
     """A worker that has not read the last records when it plans: what makes claims collide."""
@@ -230,12 +236,30 @@ def measure_contention(count: int, _folder: Path) -> dict[str, float]:
     return {"wasted_percent": 100 * log.void / claims, "claims": claims}
 
 
-def measure_memory(count: int, _folder: Path) -> dict[str, float]:
+ORDERS = {
+    "keyed": QueueSettings("work", ["work"], QueueKind.KEYED),
+    "fair": QueueSettings("work", ["work"], QueueKind.FAIR),
+    "ordered": QueueSettings("work", ["work"], QueueKind.ORDERED),
+    "merge": QueueSettings("work", ["work"], merge=256, merge_within_ms=2_000),
+}
+
+
+def adds_with_keys(count: int, keys: int) -> Iterator[JobsAdded]:
+    """Jobs of so many keys, which take turns."""
+    for begin in range(0, count // ADDED * ADDED, ADDED):
+        yield JobsAdded([NewJob("work", key=f"site-{number % keys}") for number in range(begin, begin + ADDED)])
+
+
+def measure_memory(count: int, _folder: Path, order: str = "", keys: str = "0") -> dict[str, float]:
+    """A queued job of a plain queue, or of one with an order and so many keys."""
     warm = Log()
     warm.add(10_000, NewJob("work"))
     before = resident_bytes()
-    log = Log()
-    log.add(count, NewJob("work"))
+    log = Log(*([ORDERS[order]] if order else []))
+    if order:
+        log.add_with_keys(count, int(keys))
+    else:
+        log.add(count, NewJob("work"))
     return {"bytes_per_job": (resident_bytes() - before) / len(log.fold.table)}
 
 
@@ -279,14 +303,17 @@ def run_worker(folder: Path) -> dict[str, float]:
     return {"memory": memory, "checkpoint": peak_bytes()}
 
 
-def write_queue(count: int, folder: Path) -> dict[str, float]:
-    """Queue so many jobs, and write a checkpoint of them."""
+def write_queue(count: int, folder: Path, order: str = "", keys: str = "0") -> dict[str, float]:
+    """Queue so many jobs, of an order with so many keys where one is named, and write a checkpoint of them."""
     with (
         SqliteJournal.create(folder / "journal.db", SystemClock()) as journal,
         closing(open_job_topic(journal)) as topic,
     ):
-        for _ in range(count // ADDED):
-            topic.append(JobsAdded([NewJob("work")] * ADDED))
+        if order:
+            topic.append(QueueDefined(ORDERS[order]))
+        plain = (JobsAdded([NewJob("work")] * ADDED) for _ in range(count // ADDED))
+        for record in adds_with_keys(count, int(keys)) if order else plain:
+            topic.append(record)
         while not topic.follow():
             pass
         topic.write_checkpoint()
@@ -304,9 +331,10 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def measure_restart(count: int, folder: Path) -> dict[str, float]:
+def measure_restart(count: int, folder: Path, order: str = "", keys: str = "0") -> dict[str, float]:
     """A process starts behind a checkpoint of so many queued jobs."""
-    write_queue(count, folder)
+    write_queue(count, folder, order, keys)
+    gc.collect()
     with SqliteJournal(folder / "journal.db", SystemClock()) as journal:
         begin = time.process_time()
         with closing(open_job_topic(journal)) as again:
@@ -511,6 +539,13 @@ def test_j33_a_queued_job_needs_few_bytes(bench: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["keyed", "merge", "fair"])
+def test_j33_a_queued_job_of_its_own_key_needs_few_bytes(bench: Any, order: str) -> None:
+    count = bench.length(100_096, 1_000_192)
+    found = figure(bench, "memory", count, order, str(count))["bytes_per_job"]
+    bench.report_count(f"jobs-memory-{order}", found, target=100, unit="bytes", jobs=count)
+
+
 def test_j33_a_worker_and_the_list_of_queues_bear_a_million_queued_jobs(bench: Any) -> None:
     count = bench.length(100_096, 1_000_192)
     found = figure(bench, "worker", count)
@@ -526,6 +561,13 @@ def test_a_start_behind_a_checkpoint_is_quick(bench: Any) -> None:
     per_million = figure(bench, "restart", count)["cpu_seconds"] / count * 1e6
     # seconds of this machine: 0.9 to 1.7 were measured
     bench.report_count("jobs-restart", per_million, target=2, gate=3, unit="s of CPU per million", jobs=count)
+
+
+@pytest.mark.parametrize("order", ["keyed", "merge"])
+def test_a_start_behind_a_checkpoint_of_many_keys_is_quick(bench: Any, order: str) -> None:
+    count = bench.length(100_096, 1_000_192)
+    per_million = figure(bench, "restart", count, order, str(count))["cpu_seconds"] / count * 1e6
+    bench.report_count(f"jobs-restart-{order}", per_million, target=2, gate=3, unit="s of CPU per million", jobs=count)
 
 
 def test_a_dead_worker_costs_one_record_and_moves_no_other_job(bench: Any) -> None:

@@ -53,7 +53,7 @@ def check_all_is_done(folder: Path, packages: int) -> None:
             feed = topic.fold.feeds.find(pool_scenario.POOL)
             assert feed is not None
             assert feed.next_offset == packages
-            assert topic.fold.queues[feed.queue].chained() == [], "the lag of the pool is 0"
+            assert not topic.fold.queues[feed.queue].chained(), "the lag of the pool is 0"
             added = [job for job in topic.fold.table.all() if topic.fold.topic(job) == pool_scenario.ADDED_TOPIC]
             assert len(added) == packages, "each import added its job once"
     with opened_ledger(f"files:{folder / 'shared'}") as ledger:

@@ -132,7 +132,7 @@ class JobFold:
 
     def size_bytes(self) -> int:
         """What the jobs take in memory, by what was measured."""
-        rows = 84 * len(self.table) + 115 * len(self._delayed) + 161 * len(self._requests) + 246 * len(self._unique)
+        rows = 88 * len(self.table) + 115 * len(self._delayed) + 161 * len(self._requests) + 246 * len(self._unique)
         return rows + sum(queue.order_bytes() for queue in self._queue_of_number)
 
     def due_between(self, now_ms: int) -> Iterator[JobId]:
@@ -224,7 +224,7 @@ class JobFold:
         heapify(self._delayed)
         self._order_history()
         for number, each in enumerate(states):
-            if any(self.table.row(job) >= 0 and self.table.queue(job) != number for job in each.chains):
+            if not self.table.are_of(each.chains, number):
                 raise ValueError(f"the queue {each.settings.name} orders jobs of another one")
             self._queue_of_number[number].wait(len(ready[number]))
             self._queue_of_number[number].restore(each, ready[number], self.now_ms)
@@ -283,7 +283,7 @@ class JobFold:
             due_ms, job = heappop(self._delayed)
             if self.table.is_ready(job, now_ms) and self.table.due_ms(job) == due_ms:
                 self.queue(job).delay(-1)
-                self.queue(job).add(job)
+                self.queue(job).add(job, self.now_ms)
         gone = [name for name, worker in self.workers.items() if worker.seen_ms + WORKER_LEASE_MS <= now_ms]
         for name in gone:
             del self.workers[name]
@@ -346,7 +346,7 @@ class JobFold:
         if due_ms > self.now_ms:
             self._delay(job, due_ms)
         else:
-            queue.add(job)
+            queue.add(job, self.now_ms)
         return job
 
     def _delay(self, job: JobId, due_ms: int) -> None:
@@ -476,7 +476,7 @@ class JobFold:
         if delay_ms > 0:
             self._delay(job, table.due_ms(job))
         else:
-            queue.add(job)
+            queue.add(job, self.now_ms)
 
     def _end(self, queue: Queue, job: JobId, state: JobState, reason: str, ran_ms: int, into: list[Change]) -> None:
         """End a job whose lease is gone, or that was queued."""
@@ -484,7 +484,7 @@ class JobFold:
         self.table.set_state(job, state)
         if state is _GIVEN_UP:
             queue.count_given_up(1)
-        queue.end(job)
+        queue.end(job, self.now_ms)
         if (state is _SUCCEEDED and not self.table.keep(job)) or state is JobState.DROPPED:
             self.results.pop(job, None)
             self.table.forget(job)

@@ -7,13 +7,12 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, merge
-from typing import Final
+from itertools import compress
+from typing import Final, cast
 
+from mailboat.jobs.chains import Chains
 from mailboat.jobs.table import NO_KEY, JobTable
 from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings, QueueState
-
-ONE_KEY: Final = 1
-"""The key of all jobs of an ordered queue."""
 
 _NO_LIMIT: Final = 1 << 31
 _ALL_TAKEN: Final[frozenset[int]] = frozenset()
@@ -27,7 +26,6 @@ _MOST_COUNTED: Final = 2_000
 _MOST_PASSED: Final = 16
 """Sets of topics that workers do not take, for which the first entry to examine is kept."""
 
-_KEY_BYTES: Final = 902
 _RIPENING_BYTES: Final = 138
 
 _KEPT_ENTRIES: Final = 1_024
@@ -138,21 +136,30 @@ class Queue:
         self._table = table
         self.suspended_until_ms: int | None = 0
         """Nothing starts before this moment; None: until `resume`."""
-        self._ready = {priority: _ReadyJobs() for priority in Priority}
-        self._chains: dict[int, deque[JobId]] = {}
-        self._started_behind: set[int] = set()
-        """Jobs with a place behind the first one of their key that run, or ran: they began under another order."""
+        # By number: a dictionary calls the hash of the enumeration, which is interpreted.
+        self._ready = [_ReadyJobs() for _ in Priority]
+        self._chains = Chains(table)
         self._ripening: list[tuple[int, JobId]] = []
-        """A heap of when the first jobs of keys wait no longer for others; entries of jobs that started stay."""
+        """A heap of when the first jobs of keys wait no longer for others; entries of jobs that started may stay."""
         self._starts: deque[int] = deque()
         self._ends: deque[int] = deque(maxlen=_PACE_CALLS)
         self._slots = 0
-        self._has_order = _has_order(settings)
+        self._note_settings()
+        self._chains.begin(by_key=not self._is_line, by_topic=settings.merge > 1)
+
+    def _note_settings(self) -> None:
+        settings = self.settings
         # The fold asks for these at each claim: fields of a named tuple are not compiled.
         self._max_parallel = settings.max_parallel
         self._percent = settings.parallel_percent
         self._rate = settings.rate
-        self._is_limited = _is_limited(settings)
+        self._is_limited = settings.max_parallel >= 0 or settings.parallel_percent > 0 or settings.rate > 0
+        # Without an order, no job waits for another one, and keys are not looked up.
+        self._has_order = settings.kind is not QueueKind.PARALLEL or settings.merge > 1
+        self._is_line = settings.kind is QueueKind.ORDERED
+        self._is_free_without_key = settings.kind is QueueKind.KEYED
+        # A started or retried job still holds up those behind it.
+        self._active_stay = settings.kind in (QueueKind.ORDERED, QueueKind.KEYED)
 
     # Limits
 
@@ -215,8 +222,9 @@ class Queue:
         if self.settings.kind in (QueueKind.ORDERED, QueueKind.KEYED):
             heads = [group[0] for group in self.ready(log_ms, _MOST_COUNTED)]
             heads += [job for job in came_due if self.before(job) is None]
-            keys = [self._order_key(job) for job in heads]
-            calls = len(set(keys) - {NO_KEY}) + keys.count(NO_KEY)
+            chained = [self._is_chained(job) for job in heads]
+            keys = {0 if self._is_line else self._table.key(job) for job in compress(heads, chained)}
+            calls = len(keys) + chained.count(False)
         else:
             # Groups of many keys are not full; behind the first one of a key there may be more.
             groups = self.ready(now_ms, _MOST_COUNTED) if self.settings.merge > 1 else ()
@@ -252,9 +260,7 @@ class Queue:
         has_same_order = _order(settings) == _order(self.settings)
         placed = set() if has_same_order else set(self.chained())
         self.settings = settings
-        self._has_order = _has_order(settings)
-        self._max_parallel, self._percent, self._rate = settings.max_parallel, settings.parallel_percent, settings.rate
-        self._is_limited = _is_limited(settings)
+        self._note_settings()
         if not has_same_order:
             running: list[JobId] = []
             waiting: list[JobId] = []
@@ -266,7 +272,8 @@ class Queue:
             # Those that run are first: in an order of keys, none starts before they end.
             self._arrange([*running, *waiting], [job for job in waiting if self._table.is_ready(job, now_ms)], now_ms)
         elif settings.merge > 1:  # the first jobs of keys may wait longer or shorter now
-            self._ripening = [(self.ripens_ms(chain[0]), chain[0]) for chain in self._chains.values()]
+            ripening = [(self.ripens_ms(first), first) for first in self._chains.firsts()]
+            self._ripening = [entry for entry in ripening if entry[0] > now_ms]
             heapify(self._ripening)
 
     def _arrange(self, placed: Iterable[JobId], ready: Iterable[int], now_ms: int) -> None:
@@ -277,35 +284,36 @@ class Queue:
             ready: The jobs that are due and queued.
             now_ms: The time of the log.
         """
-        self._ready = {priority: _ReadyJobs() for priority in Priority}
+        self._ready = [_ReadyJobs() for _ in Priority]
         self._ripening = []
-        self._chains = {}
-        self._started_behind = set()
-        chained: set[int] = set()
-        for job in placed:
-            # Others would hold up the key: they have no row, have ended, or will be added when they are due.
-            if job not in chained and self._holds_place(job) and self._is_chained(key := self._order_key(job)):
-                is_ready = self._table.is_ready(job, now_ms)
-                if not is_ready and not self._keeps_place(job):
-                    continue
-                chained.add(job)
-                chain = self._chains.setdefault(key, deque())
-                if chain and not is_ready:
-                    self._started_behind.add(job)
-                chain.append(job)
-        for chain in self._chains.values():
-            self._make_ready(chain[0])
+        self._chains.begin(by_key=not self._is_line, by_topic=self.settings.merge > 1)
+        if self._has_order:
+            for job in placed:
+                # Others would hold up the key: they have no row, have ended, or will be added when they are due.
+                if self._may_have_place(job, now_ms):
+                    self._chains.append(job)
+            for first in self._chains.firsts():
+                self._make_ready(first, now_ms)
         for other in ready:
-            if other not in chained:
-                self.add(JobId(other))
+            if not self._has_order or not self._chains.has(JobId(other)):
+                self.add(JobId(other), now_ms)
+
+    def _may_have_place(self, job: JobId, now_ms: int) -> bool:
+        """Whether a job that an earlier order placed, and that has no place in this one, can have one."""
+        table = self._table
+        row = table.row(job)
+        if row < 0 or table.link(row) >= 0 or not table.is_waiting(row, or_active=self._active_stay):
+            return False
+        return self._is_chained(job) and (self._active_stay or table.is_ready(job, now_ms))
 
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
         return QueueState(self.settings, removed, self.suspended_until_ms, list(self._starts), self.chained())
 
-    def chained(self) -> list[JobId]:
+    def chained(self) -> Sequence[JobId]:
         """The jobs that are ordered by key and have not ended, keys one after another."""
-        return [job for chain in self._chains.values() for job in chain if self._holds_place(job)]
+        # Not a list: a million integers are 40 MB.
+        return cast("Sequence[JobId]", self._chains.waiting(active_stay=self._active_stay))
 
     def restore(self, state: QueueState, ready: Sequence[int], now_ms: int) -> None:
         """Take over a captured state; `ready` are the jobs that are due and queued, in the order of ids."""
@@ -342,36 +350,31 @@ class Queue:
 
     def oldest_due_ms(self, now_ms: int) -> int | None:
         """When the first ready job of the queue became due; None when none is ready."""
-        firsts = [self._ready[priority].oldest(self._table, now_ms, 1) for priority in Priority]
+        firsts = [ready.oldest(self._table, now_ms, 1) for ready in self._ready]
         return min((self._table.due_ms(job) for jobs in firsts for job in jobs), default=None)
 
     # Order
 
-    def add(self, job: JobId) -> None:
+    def add(self, job: JobId, now_ms: int) -> None:
         """Add a job that is due: it is ready, or waits behind others of its key."""
-        key = self._order_key(job)
-        if not self._is_chained(key):
+        if not self._has_order or not self._is_chained(job):
             self._ready[self._table.priority(job)].push(job)
             return
-        chain = self._chains.setdefault(key, deque())
         # A retried job of an ordered key never left its place.
-        if job in self._started_behind:
-            self._started_behind.remove(job)
-        elif not chain or chain[0] != job:
-            chain.append(job)
-        if chain[0] == job:
-            self._make_ready(job)
+        if not self._chains.has(job):
+            self._chains.append(job)
+        if self._chains.first(job) == job:
+            self._make_ready(job, now_ms)
 
     def is_turn(self, group: Sequence[JobId], now_ms: int) -> bool:
         """Whether the order of the queue lets this group of ready jobs start now, as one call."""
         if not self._has_order:
             return len(group) == 1
-        key = self._order_key(group[0])
-        if not self._is_chained(key):
+        if not self._is_chained(group[0]):
             return len(group) == 1
         if self.settings.merge > 1:
             return list(group) == self._merged(group[0], now_ms)[: len(group)]
-        return len(group) == 1 and self._chains[key][0] == group[0]
+        return len(group) == 1 and self._chains.first(group[0]) == group[0]
 
     def start(self, group: Sequence[JobId], now_ms: int) -> None:
         """Count a call that starts; its jobs are no longer queued."""
@@ -383,36 +386,31 @@ class Queue:
             while self._starts and self._starts[0] <= now_ms - self.settings.rate_period_ms:
                 self._starts.popleft()
             self._starts.append(now_ms)
-        if self._has_order and not self._keeps_place(group[0]):
-            self._advance(self._order_key(group[0]))
+        if self._has_order and not self._active_stay:
+            self._advance(group[0], now_ms)
 
-    def end(self, job: JobId) -> None:
+    def end(self, job: JobId, now_ms: int) -> None:
         """Let the next job of a key start, if this one, which has ended, was before it."""
-        if not self._has_order:
-            return
-        self._started_behind.discard(job)
-        key = self._order_key(job)
-        chain = self._chains.get(key)
-        if chain and chain[0] == job and self._is_chained(key):
-            self._advance(key)
+        if self._has_order and self._is_chained(job) and self._chains.first(job) == job:
+            self._advance(job, now_ms)
 
     def order_bytes(self) -> int:
         """What the order takes in memory, by what was measured, beyond 8 bytes for each job."""
-        return _KEY_BYTES * len(self._chains) + _RIPENING_BYTES * len(self._ripening)
+        return self._chains.size_bytes() + _RIPENING_BYTES * len(self._ripening)
 
     def before(self, job: JobId) -> JobId | None:
         """The job that has to end, or to start in a fair queue, before this one of the same key can."""
-        chain = self._chains.get(self._order_key(job))
-        if not chain or chain[0] == job or self.settings.merge > 1 or not self._is_chained(self._order_key(job)):
+        if not self._has_order or self.settings.merge > 1 or not self._is_chained(job):
             return None
-        return chain[0]
+        first = self._chains.first(job)
+        return None if first == job else first
 
     def jobs_before(self, job: JobId, most: int) -> int | None:
         """How many jobs of the same key are before this one, up to so many; None if it waits for none of them."""
         if self.before(job) is None:
             return None
-        chain = self._chains[self._order_key(job)]
-        return next((place for place, other in enumerate(chain) if other == job or place == most), None)
+        places = enumerate(self._chains.of(job))
+        return next((place for place, other in places if other == job or place == most), None)
 
     def pace_ms(self, now_ms: int) -> float | None:
         """Milliseconds between two ends of calls lately; None if no call runs, or too few have ended."""
@@ -423,7 +421,7 @@ class Queue:
     def ready(self, now_ms: int, most: int, untaken: frozenset[int] = _ALL_TAKEN) -> list[Sequence[JobId]]:
         """Up to so many calls that may start, in the order in which they should, without those of some topics."""
         found: list[Sequence[JobId]] = []
-        for ready in self._ready.values():
+        for ready in self._ready:
             if len(found) >= most:
                 break
             if self._has_order:
@@ -454,61 +452,34 @@ class Queue:
     def _merged(self, first: JobId, now_ms: int) -> list[JobId]:
         """The jobs that one call takes; empty while it should wait for more."""
         found = []
-        for job in self._chains.get(self._order_key(first), ()):
+        for job in self._chains.of(first):
             if self._table.is_ready(job, now_ms):
                 found.append(job)
                 if len(found) == self.settings.merge:
                     return found
         return found if found and now_ms >= self.ripens_ms(found[0]) else []
 
-    def _order_key(self, job: JobId) -> int:
-        if self.settings.kind is QueueKind.ORDERED:
-            return ONE_KEY
-        key = self._table.key(job)
-        # One handler gets all jobs of a call, so these are of one topic. Keys have 63 bits.
-        return key | self._table.topic(job) << 64 if self.settings.merge > 1 else key
+    def _is_chained(self, job: JobId) -> bool:
+        """Whether a job of a queue with an order has a key; those without one start at any time."""
+        return not self._is_free_without_key or self._table.key(job) != NO_KEY
 
-    def _is_chained(self, key: int) -> bool:
-        if not self._has_order:
-            return False
-        return key != NO_KEY or self.settings.kind is QueueKind.FAIR or self.settings.merge > 1
-
-    def _keeps_place(self, job: JobId) -> bool:
-        """Whether a started or retried job still holds up those behind it."""
-        return self.settings.kind in (QueueKind.ORDERED, QueueKind.KEYED) and self._is_chained(self._order_key(job))
-
-    def _advance(self, key: int) -> None:
+    def _advance(self, job: JobId, now_ms: int) -> None:
         """Make the next job of a key ready."""
-        chain = self._chains.get(key)
-        while chain and not self._holds_place(chain[0]):
-            chain.popleft()
-        if chain:
-            self._make_ready(chain[0])
-        else:
-            self._chains.pop(key, None)
+        first = self._chains.advance(job, active_stay=self._active_stay)
+        if first is not None:
+            self._make_ready(first, now_ms)
 
-    def _holds_place(self, job: JobId) -> bool:
-        state = self._table.state(job)
-        return state is JobState.QUEUED or (state is JobState.ACTIVE and self._keeps_place(job))
-
-    def _make_ready(self, job: JobId) -> None:
+    def _make_ready(self, job: JobId, now_ms: int) -> None:
         ready = self._ready[self._table.priority(job)]
         if self.settings.merge > 1:
-            heappush(self._ripening, (self.ripens_ms(job), job))
+            while self._ripening and self._ripening[0][0] <= now_ms:
+                heappop(self._ripening)  # also where no call starts: the heap must not grow with the backlog
+            if (ripens_ms := self.ripens_ms(job)) > now_ms:
+                heappush(self._ripening, (ripens_ms, job))
         if self.settings.kind is QueueKind.FAIR:
             ready.push_last(job)
         else:
             ready.push(job)
-
-
-def _is_limited(settings: QueueSettings) -> bool:
-    """Whether calls may have to wait for others to end, or for time to pass."""
-    return settings.max_parallel >= 0 or settings.parallel_percent > 0 or settings.rate > 0
-
-
-def _has_order(settings: QueueSettings) -> bool:
-    """Whether a job may have to wait for another one; otherwise keys do not matter, and are not looked up."""
-    return settings.kind is not QueueKind.PARALLEL or settings.merge > 1
 
 
 def _order(settings: QueueSettings) -> tuple[QueueKind, bool]:

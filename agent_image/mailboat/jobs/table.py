@@ -1,4 +1,4 @@
-"""All jobs that are not over, and those of the history, in columns: about 75 bytes a job."""
+"""All jobs that are not over, and those of the history, in columns: about 80 bytes a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import compress, islice
+from itertools import accumulate, compress, islice
 from typing import Final, NamedTuple
 
 from mailboat.model.jobs import JobId, JobState, Priority
@@ -85,6 +85,22 @@ class NewRow(NamedTuple):
     keep: bool
 
 
+class RowHolder:
+    """Keeps numbers of rows; the table says when they change."""
+
+    def holds_rows(self) -> bool:
+        """Whether there are any."""
+        raise NotImplementedError
+
+    def leave_forgotten(self) -> None:
+        """Let go of the rows of jobs that were forgotten: they are removed now."""
+        raise NotImplementedError
+
+    def move_rows(self, moved: Sequence[int]) -> None:
+        """Take the new number of each row, in the order of the old ones."""
+        raise NotImplementedError
+
+
 class JobTable:
     """The rows of jobs, by id. Ids are added in ascending order; a row of an unknown job is -1."""
 
@@ -102,6 +118,9 @@ class JobTable:
         self._leases_ms = array("I")
         self._priorities = bytearray()
         self._keeps = bytearray()
+        self._links = array("i")  # not in checkpoints, as numbers of rows are those of one process
+        self._holders: list[RowHolder] = []
+        self._has_forgotten_links = False
         self._free = 0
         self._last_job = -1
         self._last_row = -1
@@ -123,6 +142,7 @@ class JobTable:
         self._leases_ms.append(row.lease_ms)
         self._priorities.append(row.priority)
         self._keeps.append(row.keep)
+        self._links.append(-1)
 
     def row(self, job: int) -> int:
         """Where a job is until rows are removed; -1 for a job that is unknown or was forgotten."""
@@ -190,7 +210,10 @@ class JobTable:
 
     def forget(self, job: JobId) -> None:
         """Remove a job that is there."""
-        self._states[self.row(job)] = _FREE
+        row = self.row(job)
+        self._states[row] = _FREE
+        if self._links[row] >= 0:
+            self._has_forgotten_links = True
         self._last_job = -1
         self._free += 1
         if self._free > max(_KEPT_FREE, len(self._ids) // 2):
@@ -220,6 +243,14 @@ class JobTable:
         """The number of a job's queue."""
         return self._queues[self.row(job)]
 
+    def are_of(self, jobs: Sequence[JobId], queue: int) -> bool:
+        """Whether all jobs of these that are there are of the queue with this number."""
+        for job in jobs:
+            row = self.row(job)
+            if row >= 0 and self._queues[row] != queue:
+                return False
+        return True
+
     def keep(self, job: JobId) -> bool:
         """Whether a job stays in the history when it succeeded."""
         return bool(self._keeps[self.row(job)])
@@ -244,6 +275,47 @@ class JobTable:
         """Do not count the last attempt."""
         row = self.row(job)
         self._tries[row] = max(self._tries[row] - 1, 0)
+
+    # Rows, which `Chains` links with one another
+
+    def add_holder(self, holder: RowHolder) -> None:
+        """Tell this object when rows change their numbers; it lives as long as the table."""
+        self._holders.append(holder)
+
+    def row_count(self) -> int:
+        """Rows, with those of forgotten jobs that were not removed yet."""
+        return len(self._ids)
+
+    def job_at(self, row: int) -> JobId:
+        """The job of a row."""
+        return JobId(self._ids[row])
+
+    def key_at(self, row: int) -> int:
+        """The hash of the key of a row."""
+        return self._keys[row]
+
+    def topic_at(self, row: int) -> int:
+        """The number of the topic of a row."""
+        return self._topics[row]
+
+    def is_forgotten(self, row: int) -> bool:
+        """Whether the job of a row is no longer there."""
+        return self._states[row] == _FREE
+
+    def is_waiting(self, row: int, *, or_active: bool) -> bool:
+        """Whether the job of a row is queued, or may also be active."""
+        state = self._states[row]
+        return state == _QUEUED or (or_active and state == _ACTIVE)
+
+    def link(self, row: int) -> int:
+        """The row that this one is linked with; -1 without one."""
+        return self._links[row]
+
+    def set_link(self, row: int, other: int) -> None:
+        """Link a row with another one; -1 ends a link."""
+        self._links[row] = other
+
+    # All rows
 
     def first(self) -> JobId | None:
         """The oldest job."""
@@ -287,13 +359,22 @@ class JobTable:
             setattr(self, "_" + name, _column(name, code, column))
         if len(lengths) != 1:
             raise ValueError("columns of different lengths")
+        self._links = array("i", [-1]) * len(self._ids)
         self._free = 0
         self._last_job = self._last_row = -1
 
     def _compact(self) -> None:
         if not self._free:
             return
+        holders = [holder for holder in self._holders if holder.holds_rows()]
+        if self._has_forgotten_links:
+            for holder in holders:
+                holder.leave_forgotten()
+            self._has_forgotten_links = False
         kept = self._states.translate(_IS_KEPT)
+        self._links = array("i", compress(self._links, kept))
+        if holders:
+            self._move_rows(kept, holders)
         # Jobs mostly end in their order: without a hole behind them, the rows of the oldest are cut off.
         first = kept.find(1)
         first = len(kept) if first < 0 else first
@@ -305,6 +386,15 @@ class JobTable:
                 setattr(self, "_" + name, _column(name, code, compress(column, kept)))
         self._free = 0
         self._last_job = self._last_row = -1
+
+    def _move_rows(self, kept: Iterable[int], holders: Sequence[RowHolder]) -> None:
+        moved, links = array("i", accumulate(kept, initial=-1)), self._links
+        del moved[0]
+        for row in range(len(links)):
+            if links[row] >= 0:
+                links[row] = moved[links[row]]
+        for holder in holders:
+            holder.move_rows(moved)
 
 
 def _little_endian(column: array[int]) -> bytes:

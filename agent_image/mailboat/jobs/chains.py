@@ -1,0 +1,212 @@
+"""The jobs of a queue that wait for one another: a chain for each key, about 12 bytes a job.
+
+A chain is a ring of rows of the table: each row is linked with the next one, and the last with the first. An index
+with open addressing holds the last row of each key. A dictionary of lists takes 900 bytes a key.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import compress, count
+from typing import Final
+
+from mailboat.jobs.table import JobTable, RowHolder
+from mailboat.model.jobs import JobId
+
+_EMPTY: Final = -1
+_REMOVED: Final = -2
+_SMALLEST: Final = 8
+_TOPIC_FACTOR: Final = 1_000_003
+
+
+class Chains(RowHolder):
+    """The chains of one queue. A job has a place in at most one of them, once; its key is read from the table."""
+
+    def __init__(self, table: JobTable) -> None:
+        self._table = table
+        self._by_key = True
+        self._by_topic = False
+        self._lasts = array("i", [_EMPTY]) * _SMALLEST
+        self._used = 0
+        self._filled = 0
+        """Places that are used, or were."""
+        table.add_holder(self)
+
+    def begin(self, *, by_key: bool, by_topic: bool) -> None:
+        """End all chains, and take what the next ones are for: a key or all jobs, and one topic or all."""
+        table = self._table
+        for last in self._lasts:
+            row = last
+            while row >= 0:
+                following = table.link(row)
+                table.set_link(row, -1)
+                row = following
+        self._by_key, self._by_topic = by_key, by_topic
+        self._lasts = array("i", [_EMPTY]) * _SMALLEST
+        self._used = self._filled = 0
+
+    def __len__(self) -> int:
+        return self._used
+
+    def size_bytes(self) -> int:
+        """What the index takes in memory."""
+        return 4 * len(self._lasts) if self._used else 0
+
+    def has(self, job: JobId) -> bool:
+        """Whether a job that is there has a place in a chain."""
+        return self._table.link(self._table.row(job)) >= 0
+
+    def append(self, job: JobId) -> None:
+        """Add a job, which is in no chain, behind the others of its key."""
+        table = self._table
+        row = table.row(job)
+        place = self._place(row)
+        last = self._lasts[place]
+        if last >= 0:
+            table.set_link(row, table.link(last))
+            table.set_link(last, row)
+            self._lasts[place] = row
+            return
+        table.set_link(row, row)
+        self._lasts[place] = row
+        self._used += 1
+        if last == _EMPTY:
+            self._filled += 1
+            if self._filled * 3 > len(self._lasts) * 2:
+                self._rebuild()
+
+    def first(self, job: JobId) -> JobId | None:
+        """The first job of the key of this one; None without a chain."""
+        last = self._lasts[self._place(self._table.row(job))]
+        return self._table.job_at(self._table.link(last)) if last >= 0 else None
+
+    def of(self, job: JobId) -> Iterator[JobId]:
+        """The jobs of the key of this one, in their order."""
+        last = self._lasts[self._place(self._table.row(job))]
+        row = self._table.link(last) if last >= 0 else -1
+        while row >= 0:
+            yield self._table.job_at(row)
+            row = self._table.link(row) if row != last else -1
+
+    def advance(self, job: JobId, *, active_stay: bool) -> JobId | None:
+        """Remove the first jobs of the key of this one that do not wait; the first one that does."""
+        table, place = self._table, self._place(self._table.row(job))
+        last = self._lasts[place]
+        if last < 0:
+            return None
+        first = table.link(last)
+        while not table.is_waiting(first, or_active=active_stay):
+            following = table.link(first)
+            table.set_link(first, -1)
+            if first == last:
+                self._lasts[place] = _REMOVED
+                self._used -= 1
+                return None
+            table.set_link(last, following)
+            first = following
+        return table.job_at(first)
+
+    def firsts(self) -> Iterator[JobId]:
+        """The first jobs of all chains, in the order of their ids."""
+        # Not in the order of the index, which is another one in each process.
+        is_first = bytearray(self._table.row_count())
+        for last in self._lasts:
+            if last >= 0:
+                is_first[self._table.link(last)] = 1
+        for row in compress(count(), is_first):
+            yield self._table.job_at(row)
+
+    def waiting(self, *, active_stay: bool) -> array[int]:
+        """All jobs that wait, chain after chain."""
+        table, found = self._table, array("q")
+        for job in self.firsts():
+            first = row = table.row(job)
+            while True:
+                if table.is_waiting(row, or_active=active_stay):
+                    found.append(table.job_at(row))
+                row = table.link(row)
+                if row == first:
+                    break
+        return found
+
+    # Rows
+
+    def holds_rows(self) -> bool:
+        return self._used > 0
+
+    def leave_forgotten(self) -> None:
+        for place, last in enumerate(self._lasts):
+            if last >= 0:
+                self._leave_forgotten_of(place, last)
+
+    def _leave_forgotten_of(self, place: int, last: int) -> None:
+        table = self._table
+        kept = array("i")
+        row = table.link(last)
+        while row >= 0:
+            following = table.link(row) if row != last else -1
+            table.set_link(row, -1)
+            if not table.is_forgotten(row):
+                kept.append(row)
+            row = following
+        if kept:
+            before = self._lasts[place] = kept[-1]
+            for row in kept:
+                table.set_link(before, row)
+                before = row
+        else:
+            self._lasts[place] = _REMOVED
+            self._used -= 1
+
+    def move_rows(self, moved: Sequence[int]) -> None:
+        for place, last in enumerate(self._lasts):
+            if last >= 0:
+                self._lasts[place] = moved[last]
+
+    # The index
+
+    def _place(self, row: int) -> int:
+        """Where the last row of the key of this one is in the index, or belongs."""
+        lasts, most = self._lasts, len(self._lasts) - 1
+        rest = self._hash(row)
+        place, removed = rest & most, -1
+        while True:
+            last = lasts[place]
+            if last == _EMPTY:
+                return removed if removed >= 0 else place
+            if last == _REMOVED:
+                if removed < 0:
+                    removed = place
+            elif self._is_same(last, row):
+                return place
+            # As dictionaries do: keys that share their lowest bits, which a caller can choose, go separate ways.
+            rest >>= 5
+            place = (5 * place + rest + 1) & most
+
+    def _hash(self, row: int) -> int:
+        # The lowest bit of keys is always set.
+        found = self._table.key_at(row) >> 1 if self._by_key else 0
+        return found + self._table.topic_at(row) * _TOPIC_FACTOR if self._by_topic else found
+
+    def _is_same(self, row: int, other: int) -> bool:
+        table = self._table
+        if self._by_key and table.key_at(row) != table.key_at(other):
+            return False
+        return not self._by_topic or table.topic_at(row) == table.topic_at(other)
+
+    def _rebuild(self) -> None:
+        """Make the index as large as the chains need, without places that are no longer used."""
+        size = _SMALLEST
+        while size < 2 * self._used:
+            size *= 2
+        lasts, most = array("i", [_EMPTY]) * size, size - 1
+        for last in self._lasts:
+            if last >= 0:
+                rest = self._hash(last)
+                place = rest & most
+                while lasts[place] != _EMPTY:
+                    rest >>= 5
+                    place = (5 * place + rest + 1) & most
+                lasts[place] = last
+        self._lasts, self._filled = lasts, self._used
