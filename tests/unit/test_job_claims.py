@@ -10,8 +10,9 @@ import pytest
 from mailboat.clock import SystemClock
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.leases import RULES
 from mailboat.jobs.log_source import LogSource
-from mailboat.jobs.selection import Proposal, plan_claims
+from mailboat.jobs.selection import Proposal, older_workers, plan_claims, why_pending
 from mailboat.jobs.source import Claimed, Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
@@ -25,6 +26,7 @@ from mailboat.model.jobs import (
     QueueDefined,
     QueueKind,
     QueueSettings,
+    WorkerSeen,
 )
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
@@ -37,8 +39,8 @@ class Desk:
 
     def __init__(self) -> None:
         clock = ManualClock()
-        journal = MemoryJournal(clock)
-        self.source = LogSource(open_job_topic(journal), clock, random.Random(1), NoFailpoints())
+        self.journal = MemoryJournal(clock)
+        self.source = LogSource(open_job_topic(self.journal), clock, random.Random(1), NoFailpoints())
         self.jobs = self.source.topic.add([NewJob("mail")] * 6)
         self.source.catch_up()
 
@@ -71,6 +73,35 @@ def test_report_claims_the_next_jobs_in_the_same_append(desk: Desk) -> None:
     second = desk.poll()
     assert jobs_of([*first, *second]) == desk.jobs[:4]
     assert desk.source.topic.next_offset == before, "the poll appended nothing"
+
+
+def test_worker_of_a_newer_version_claims_nothing_while_an_older_one_is_live(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.source.topic.append(WorkerSeen("old", 1, ("mail",)))  # as a version before the number appends it
+    desk.source.catch_up()
+    assert not desk.poll()
+    assert not desk.poll()
+    fold = desk.source.topic.fold
+    assert older_workers(fold) == ["old"]
+    assert caplog.text.count("worker worker claims no jobs until these of an older version have left: old") == 1
+    assert plan_claims(fold, "old", 1).preferred == [[desk.jobs[0]]], "the older one goes on"
+    (fax,) = desk.source.topic.add([NewJob("fax")])
+    assert why_pending(fold, fax, fold.now_ms) == "its workers claim nothing while one of an older version is live"
+    desk.source.topic.append(WorkerSeen("old", 0, ()))
+    desk.source.catch_up()
+    assert jobs_of(desk.poll()) == desk.jobs[:2]
+    assert not older_workers(fold)
+
+
+def test_version_of_a_worker_is_in_the_checkpoint(desk: Desk) -> None:
+    desk.poll()
+    desk.source.topic.append(WorkerSeen("old", 1, ("mail",)))
+    desk.source.catch_up()
+    desk.source.topic.write_checkpoint()
+    with closing(open_job_topic(desk.journal)) as again:
+        assert (again.fold.workers["worker"].rules, again.fold.workers["old"].rules) == (RULES, 0)
+        assert older_workers(again.fold) == ["old"]
 
 
 def test_report_of_a_worker_that_stops_claims_nothing(desk: Desk) -> None:

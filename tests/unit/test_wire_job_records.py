@@ -50,7 +50,7 @@ RECORDS: list[JobRecord] = [
     QueueCommanded(QueueAction.SUSPEND, "q"),
     QueueDefined(QueueSettings("q", ("a.*",), QueueKind.FAIR, 3, 10, 500, 1, 0, 2, 1, 2, 3)),
     QueueRemoved("q"),
-    WorkerSeen("w", 4, ("**",)),
+    WorkerSeen("w", 4, ("**",), 3),
 ]
 
 

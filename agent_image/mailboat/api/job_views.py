@@ -122,6 +122,7 @@ class JobQueueView:
         rate: Starts within a time, such as `100/1s`; None is without limit.
         merge: The most jobs of one topic and key that one call takes.
         topics: Patterns of job topics.
+        older_workers: Live workers of an older version: until they have left, those of a newer one claim nothing.
     """
 
     queue: str
@@ -139,6 +140,7 @@ class JobQueueView:
     merge: int
     topics: tuple[str, ...]
     parallel_percent: int = 0
+    older_workers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

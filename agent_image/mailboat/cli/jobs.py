@@ -388,6 +388,7 @@ def _queue_row(queue: JobQueueView) -> list[str]:
         f"parallel {queue.parallel_percent}%" if queue.parallel_percent else "",
         queue.rate or "",
         f"merge {queue.merge}" if queue.merge > 1 else "",
+        f"older version: {' '.join(queue.older_workers)}" if queue.older_workers else "",
     ]
     return [
         queue.queue,

@@ -21,7 +21,7 @@ from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease
 from mailboat.jobs.progress import decode_progress, eta_ms
-from mailboat.jobs.selection import shown_state, why_pending
+from mailboat.jobs.selection import older_workers, shown_state, why_pending
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.jobs import (
     JobId,
@@ -132,6 +132,7 @@ def job_queue_view(fold: JobFold, queue: Queue, now_ms: int, came_due: Sequence[
         settings.merge,
         tuple(settings.topics),
         settings.parallel_percent,
+        tuple(older_workers(fold)),
     )
 
 

@@ -76,6 +76,7 @@ class JobFold:
         self.now_ms = 0
         self.queues: dict[str, Queue] = {}
         self.workers: dict[str, WorkerState] = {}
+        self.oldest_rules = 0
         self.leases: dict[JobId, Lease] = {}
         """The live lease of each active job; the jobs of a merged group share one."""
         self.results: dict[JobId, Offset] = {}
@@ -165,7 +166,7 @@ class JobFold:
             self.now_ms,
             tuple(self.topics),
             [queue.capture(removed=self.queues.get(queue.name) is not queue) for queue in self._queue_of_number],
-            [WorkerEntry(name, w.slots, w.topics, w.seen_ms) for name, w in self.workers.items()],
+            [WorkerEntry(name, w.slots, w.topics, w.seen_ms, w.rules) for name, w in self.workers.items()],
             [lease.capture() for lease in leases.values()],
             dict(self.table.columns()) if has_rows else {},
             pack_digests(self._unique),
@@ -185,7 +186,7 @@ class JobFold:
         self.queues = {queue.settings.name: queue for queue in live}
         if DEFAULT_QUEUE not in self.queues:
             raise ValueError("the default queue is missing")
-        self.workers = {each.worker: WorkerState(each.slots, each.topics, each.seen_ms) for each in state.workers}
+        self.workers = {w.worker: WorkerState(w.slots, w.topics, w.seen_ms, rules=w.rules) for w in state.workers}
         self._unique, self._requests = unpack_digests(state.unique), unpack_digests(state.requests)
         self.results = dict(state.results)
         self._unique_of = {job: digest for digest, job in self._unique.items()}
@@ -586,12 +587,13 @@ class JobFold:
             leases = () if known else self.leases.values()  # of a worker that was forgotten while it ran calls
             calls = {(each.token, each.jobs[0]) for each in leases if each.worker == record.worker}
             running = known.running if known else len(calls)
-            self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running)
-        if known is None or (known.slots, known.topics) != (record.slots, record.topics):
+            self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running, record.rules)
+        if known is None or (known.slots, known.topics, known.rules) != (record.slots, record.topics, record.rules):
             self._count_slots()
 
     def _count_slots(self) -> None:
-        """Update the limits that are a share of the slots of live workers."""
+        """Update what depends on the live workers: limits that are a share of their slots, and who may claim."""
+        self.oldest_rules = min((worker.rules for worker in self.workers.values()), default=0)
         for queue in self._queue_of_number:
             if queue.settings.parallel_percent:
                 queue.share(sum(worker.slots for worker in takers(self.workers.values(), queue.settings.topics)))

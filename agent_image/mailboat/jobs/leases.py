@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from mailboat.jobs.job_queue import Queue
 from mailboat.model.jobs import JobId, LeaseState, Token, any_matches, patterns_overlap
+
+RULES: Final = 1
+"""Version of the rules by which the fold decides. A change after which two versions may disagree has the next number.
+
+Only workers of the oldest live version claim: two folds that disagree would start one job twice, or none.
+"""
 
 
 class Lease:
@@ -55,6 +62,7 @@ class WorkerState:
     topics: Sequence[str]
     seen_ms: int
     running: int = 0
+    rules: int = 0
     _takes: dict[str, bool] = field(default_factory=dict)
     _untaken: frozenset[int] = frozenset()
     _examined: int = 0

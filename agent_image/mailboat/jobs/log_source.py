@@ -15,8 +15,9 @@ from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, JobFold
 from mailboat.jobs.job_changes import Applied
+from mailboat.jobs.leases import RULES
 from mailboat.jobs.schedules import plan_firing
-from mailboat.jobs.selection import Proposal, plan_claims
+from mailboat.jobs.selection import Proposal, older_workers, plan_claims
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.identifiers import Offset
@@ -70,6 +71,8 @@ class LogSource:
         self._passed_over_at: dict[str, float] = {}
         self._void_claims: dict[str, tuple[int, float]] = {}
         """By worker: claims in a row that started nothing for no reason, and the moment of the next one."""
+        self._held_up: set[str] = set()
+        """Workers of which a line says that they wait for those of an older version."""
         self._tick_delay_ms = chance.uniform(0.0, _MOST_TICK_DELAY_MS)
 
     def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> PollResult:
@@ -185,10 +188,11 @@ class LogSource:
     def _announce(self, offer: Offer, now: float) -> None:
         """Append a record that the worker is there, where the others would forget it, or the log's time stands."""
         known = self.topic.fold.workers.get(offer.worker)
-        is_known = known is not None and (known.slots, tuple(known.topics)) == (offer.slots, tuple(offer.topics))
+        offered = (offer.slots, tuple(offer.topics), RULES)
+        is_known = known is not None and (known.slots, tuple(known.topics), known.rules) == offered
         if is_known and not self._is_time_due(now) and self._announce_in(offer.worker, now) > 0:
             return
-        (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, tuple(offer.topics)))
+        (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, tuple(offer.topics), RULES))
         self.topic.follow_to(offset, self.see)
 
     def tick(self) -> None:
@@ -219,7 +223,9 @@ class LogSource:
         if not groups:
             if not proposal.others:
                 self._passed_over_at.pop(worker, None)
+            self._note_older(worker)
             return False
+        self._held_up.discard(worker)
         self._passed_over_at.pop(worker, None)
         # The claim counts only once the fold has applied it: another claim may be before it in the log.
         (offset,) = self.topic.append(JobsClaimed.of(worker, _within_batch(groups)))
@@ -239,6 +245,13 @@ class LogSource:
         if not voids:
             _LOG.warning("worker %s: its claim at offset %d of the job topic is void; it tries again", worker, offset)
         return False
+
+    def _note_older(self, worker: str) -> None:
+        known = self.topic.fold.workers.get(worker)
+        if known is not None and known.rules > self.topic.fold.oldest_rules and worker not in self._held_up:
+            self._held_up.add(worker)
+            names = ", ".join(older_workers(self.topic.fold))
+            _LOG.warning("worker %s claims no jobs until these of an older version have left: %s", worker, names)
 
     def _plan_next(self, worker: str, ending: int, free: int) -> list[JobRecord]:
         """The claim that takes the place of calls that end now."""

@@ -39,10 +39,15 @@ class Proposal(NamedTuple):
 
 def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     """Choose up to `free_slots` calls for a worker of the fold; queues take turns."""
-    if worker not in fold.workers or free_slots <= 0:
+    known = fold.workers.get(worker)
+    if known is None or free_slots <= 0 or known.rules > fold.oldest_rules:
         return Proposal((), ())
     queues = [queue for queue in fold.all_queues() if queue.queued > queue.delayed]
-    free = [name for name, other in fold.workers.items() if other.running < other.slots and name != worker]
+    free = [
+        name
+        for name, other in fold.workers.items()
+        if other.running < other.slots and name != worker and other.rules == known.rules
+    ]
     if len(queues) == 1 and not free:
         # No other worker is to be asked: without it, ranks and turns are a tenth of what a claim costs.
         return Proposal(_only_calls(fold, queues[0], worker, free_slots), ())
@@ -59,6 +64,12 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     # By rank, so that two workers that take what a third one left take different calls.
     others.sort(key=itemgetter(0))
     return Proposal(preferred, [group for _, group in others[: free_slots - len(preferred)]])
+
+
+def older_workers(fold: JobFold) -> Sequence[str]:
+    """Live workers of the oldest version, where there are some of a newer one: these leave all claims to them."""
+    found = sorted(name for name, worker in fold.workers.items() if worker.rules == fold.oldest_rules)
+    return found if len(found) < len(fold.workers) else ()
 
 
 def _in_turns(turns: list[Iterator[tuple[int, Sequence[JobId]]]]) -> Iterator[tuple[int, Sequence[JobId]]]:
@@ -171,6 +182,9 @@ def _reasons(fold: JobFold, job: JobId, now_ms: int) -> Iterator[str]:
         yield f"queue {name} is suspended"
     if fold.table.is_ready(job, now_ms) and not fold.is_served(topic):
         yield f"no live worker takes the topic {topic}"
+    takers = [worker for worker in fold.workers.values() if worker.slots and worker.takes(topic)]
+    if takers and all(worker.rules > fold.oldest_rules for worker in takers):
+        yield "its workers claim nothing while one of an older version is live"
     now_ms = fold.now_ms  # on an idle log a job starts when a record says that it is due
     if fold.table.due_ms(job) > now_ms:
         tries = fold.table.tries(job)

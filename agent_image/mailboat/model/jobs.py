@@ -95,9 +95,7 @@ def parse_topic(text: str) -> str:
 def parse_pattern(text: str) -> str:
     """Check a pattern of job topics. Raises: UsageError."""
     if not _PATTERN.match(text):
-        raise UsageError(
-            f"{text!r} is not a pattern of job topics; expected names, '*' or a last '**', such as purge.*"
-        )
+        raise UsageError(f"{text!r} is no pattern of job topics; expected names, '*' or a last '**': purge.*")
     return text
 
 
@@ -510,6 +508,7 @@ class WorkerSeen(NamedTuple):
     worker: str
     slots: int
     topics: Sequence[str]
+    rules: int = 0
 
 
 class QueueState(NamedTuple):
@@ -548,6 +547,7 @@ class WorkerEntry(NamedTuple):
     slots: int
     topics: Sequence[str]
     seen_ms: int
+    rules: int = 0
 
 
 class JobCheckpoint(NamedTuple):

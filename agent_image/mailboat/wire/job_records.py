@@ -335,7 +335,8 @@ def _settings(message: pb.QueueDefined) -> QueueSettings:
 def _decode_worker(value: bytes) -> WorkerSeen:
     message = parse(pb.WorkerSeen, value)
     _check(0 <= message.slots <= MAX_LIMIT, "slots", message.slots)
-    return WorkerSeen(name(message.worker), message.slots, _patterns(message.topics))
+    _check(0 <= message.rules <= MAX_LIMIT, "rules", message.rules)
+    return WorkerSeen(name(message.worker), message.slots, _patterns(message.topics), message.rules)
 
 
 def encode_checkpoint(
@@ -376,7 +377,10 @@ def decode_checkpoint(parts: list[CheckpointPart]) -> JobCheckpoint:
         message.now_ms,
         tuple(map(parse_topic, message.topics)),
         [_decode_queue_state(state) for state in message.queues],
-        [WorkerEntry(name(each.worker), each.slots, _patterns(each.topics), each.seen_ms) for each in message.workers],
+        [
+            WorkerEntry(name(each.worker), each.slots, _patterns(each.topics), each.seen_ms, each.rules)
+            for each in message.workers
+        ],
         [
             LeaseState(
                 Token(each.token),

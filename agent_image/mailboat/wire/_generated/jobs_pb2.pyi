@@ -496,8 +496,11 @@ class WorkerSeen(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     slots: _builtins.int
+    rules: _builtins.int
+    """version of the fold's rules; 0 before they had one"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -506,10 +509,11 @@ class WorkerSeen(_message.Message):
         worker: _builtins.str | None = ...,
         slots: _builtins.int | None = ...,
         topics: _abc.Iterable[_builtins.str] | None = ...,
+        rules: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -590,9 +594,11 @@ class JobCheckpoint(_message.Message):
         SLOTS_FIELD_NUMBER: _builtins.int
         TOPICS_FIELD_NUMBER: _builtins.int
         SEEN_MS_FIELD_NUMBER: _builtins.int
+        RULES_FIELD_NUMBER: _builtins.int
         worker: _builtins.str
         slots: _builtins.int
         seen_ms: _builtins.int
+        rules: _builtins.int
         @_builtins.property
         def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
         def __init__(
@@ -602,10 +608,11 @@ class JobCheckpoint(_message.Message):
             slots: _builtins.int | None = ...,
             topics: _abc.Iterable[_builtins.str] | None = ...,
             seen_ms: _builtins.int | None = ...,
+            rules: _builtins.int | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["seen_ms", b"seen_ms", "slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "seen_ms", b"seen_ms", "slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["seen_ms", b"seen_ms", "slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "seen_ms", b"seen_ms", "slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
