@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from mailboat.api.records import DistributionView
 from mailboat.errors import AgentUnreachableError, RetryableError
 from mailboat.model.requests import parse_request
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
+from support.forked_programs import start_mailboat
 
 SHUTDOWN_SECONDS = 60.0
 CALLERS = 4
@@ -65,24 +63,28 @@ class Load:
                     self.enough.set()
 
 
-def started(config: Path, home: Path) -> tuple[subprocess.Popen[str], str]:
-    words = [sys.executable, "-m", "mailboat.cli", "--home", str(home), "agent", "run", "--config", str(config)]
-    process = subprocess.Popen([*words, "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, process.communicate()[1]
-    return process, json.loads(line)["url"]
+class Agent:
+    """A process of `agent run` that is ready."""
 
+    def __init__(self, config: Path, home: Path) -> None:
+        self._errors = home.with_suffix(".errors")
+        words = ["--home", home, "agent", "run", "--config", config, "-o", "json"]
+        self._process = start_mailboat(words, self._errors)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self._errors.read_text()
+        self.url: str = json.loads(line)["url"]
 
-def ended(process: subprocess.Popen[str]) -> str:
-    """Stop it; what it said to standard error."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        _, errors = process.communicate(timeout=SHUTDOWN_SECONDS + 5)
-    finally:
-        process.kill()
-    assert process.returncode == 0, errors
-    return errors
+    def end(self) -> str:
+        """Stop it; what it said to standard error."""
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=SHUTDOWN_SECONDS + 5)
+        finally:
+            self._process.kill()
+        errors = self._errors.read_text()
+        assert self._process.returncode == 0, errors
+        return errors
 
 
 @pytest.fixture
@@ -97,15 +99,15 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(config: Path, tmp_path: Path) -> None:
-    process, url = started(config, tmp_path / "home")
-    load = Load(url)
+    agent = Agent(config, tmp_path / "home")
+    load = Load(agent.url)
     assert load.enough.wait(PATIENCE_SECONDS)
-    errors = ended(process)
+    errors = agent.end()
     load.join()
     assert "Traceback" not in errors
-    process, url = started(config, tmp_path / "home")
+    agent = Agent(config, tmp_path / "home")
     try:
-        with HttpControl(url) as control:
+        with HttpControl(agent.url) as control:
             for request, before in load.accepted.items():
                 after = control.distribute("author", parse_request("ADD", before.paths, request_id=request))
                 assert (after.repeated, after.offset) == (True, before.offset)
@@ -114,4 +116,4 @@ def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(
             done = control.distribution("author", last.package_id, wait_seconds=60.0)
             assert (done.state, set(done.imported)) == ("distributed", EDGES)
     finally:
-        assert "Traceback" not in ended(process)
+        assert "Traceback" not in agent.end()

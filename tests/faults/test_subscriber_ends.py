@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -30,6 +28,7 @@ from mailboat.operations.journal_inspection import records_of
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_message
 from support.engines import page_source
+from support.forked_programs import ForkedProgram, start_mailboat
 
 PACKAGES = 200
 GATE = """
@@ -66,18 +65,17 @@ def running() -> Iterator[ExitStack]:
         yield stack
 
 
-def start(home: Home, running: ExitStack) -> subprocess.Popen[bytes]:
+def start(home: Home, running: ExitStack) -> ForkedProgram:
     (home.path.parent / "count").write_text("0\n")
-    command = [sys.executable, "-m", "mailboat.cli", "--home", str(home.path), "agent", "run"]
-    process = subprocess.Popen(
-        [*command, "--config", str(home.path / "mailboat.yaml"), "-o", "json"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    words = ["--home", home.path, "agent", "run", "--config", home.path / "mailboat.yaml", "-o", "json"]
+    process = start_mailboat(words, errors_of(home))
     running.callback(process.communicate)
     running.callback(process.kill)
     return process
+
+
+def errors_of(home: Home) -> Path:
+    return home.path.parent / "errors"
 
 
 def open_gate(home: Home) -> None:
@@ -117,8 +115,7 @@ def test_sigterm_under_load_ends_in_time_with_exit_code_0_and_the_next_run_goes_
     wait_until(lambda: position(home) > 0, "the first commit")
     process.send_signal(signal.SIGTERM)
     open_gate(home)
-    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0, errors.decode()
+    assert process.wait(PATIENCE_SECONDS) == 0, errors_of(home).read_text()
     reached = position(home)
     assert 0 < reached < PACKAGES, "it was to be stopped in the midst"
     assert statuses(home) == dict.fromkeys(range(reached), PackageStatus.IMPORTED)

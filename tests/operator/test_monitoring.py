@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from mailboat.control.subscriber_directory import Absence
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat_operator.metrics import OperatorMetrics
+from support.forked_programs import start_mailboat
 from support.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,14 +194,15 @@ def running_agent(folder: Path) -> Iterator[str]:
         "subscriber": {"first_pause_seconds": 0.1, "longest_pause_seconds": 0.5, "max_retries": None},
     }
     (folder / "agent.yaml").write_text(yaml.safe_dump(document))
-    command = [sys.executable, "-m", "mailboat.cli", "agent", "run", "--config", "agent.yaml"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("ready")
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
+    with chdir(folder):
+        process = start_mailboat(["agent", "run", "--config", "agent.yaml"], folder / "errors")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready")
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_SECONDS)
 
 
 @contextmanager

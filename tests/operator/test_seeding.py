@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.kinds.workload_context import WorkloadContext
 from mailboat_operator.plan.actions import Apply
 from mailboat_operator.workload.pods import AgentImage
+from support.forked_programs import run_mailboat
 
 
 def stored(kind: str, name: str, spec: dict[str, Any]) -> Any:
@@ -38,13 +37,7 @@ def containers(target: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def mailboat(*words: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "mailboat.cli", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
+    done = run_mailboat(words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

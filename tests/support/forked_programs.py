@@ -21,7 +21,10 @@ from mailboat.cli.main import main
 from mailboat.cli.signals import exit_with
 from support.forks import fork, preload
 
-COMMANDS = ("agents", "config", "content", "distributions", "journal", "publish", "queues", "status", "subscribe")
+COMMANDS = (
+    *("agents", "config", "content", "distributions", "init", "journal", "publish", "queues", "rich_output", "status"),
+    "subscribe",
+)
 preload(
     "support.forked_programs",
     "mailboat.cli.program",
@@ -31,6 +34,7 @@ preload(
     "mailboat.control.lag_history",
     "mailboat.control.service",
     "mailboat.http.agent_server",
+    "support.loaded_agent",
 )
 
 
