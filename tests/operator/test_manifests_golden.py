@@ -13,7 +13,7 @@ import yaml
 from mailboat.config.decoder import decode_config
 from mailboat.config.document import TokenConfig, Verb
 from mailboat.config.storage import Secret
-from mailboat_operator.kinds.journal.configuration import journal_mounts
+from mailboat_operator.kinds.journal.agent_settings import journal_mounts
 from mailboat_operator.kinds.publisher.manifests import publisher_config, user_mounts
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.registry import decode

@@ -27,7 +27,7 @@ from mailboat_operator.definition.amounts import (
 )
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.kinds.journal.configuration import agent_config
+from mailboat_operator.kinds.journal.agent_settings import agent_config
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, plan_journal
 from mailboat_operator.kinds.publisher.manifests import publisher_config
 from mailboat_operator.kinds.publisher.plan import plan_publisher

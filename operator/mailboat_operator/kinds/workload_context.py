@@ -12,7 +12,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.kinds.journal.configuration import journal_mounts
+from mailboat_operator.kinds.journal.agent_settings import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool

@@ -16,7 +16,7 @@ from mailboat.config.document import AgentsConfig, Config, HttpConfig
 from mailboat.config.receivers import EventsConfig
 from mailboat.frozen import Frozen
 
-from mailboat_operator.kinds.journal.configuration import journal_mounts
+from mailboat_operator.kinds.journal.agent_settings import journal_mounts
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.package_build.spec import Driver, Executors, PackageBuild
 from mailboat_operator.kinds.publisher.manifests import SOURCE_FOLDER, publisher_config, source_mount, source_volume

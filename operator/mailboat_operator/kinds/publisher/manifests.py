@@ -16,9 +16,9 @@ from mailboat.config.document import (
 from mailboat.config.receivers import EventsConfig, RelayConfig
 from mailboat.config.storage import Secret
 
-from mailboat_operator.kinds.journal.configuration import agent_config, journal_mounts
+from mailboat_operator.kinds.journal.agent_settings import agent_config, journal_mounts
 from mailboat_operator.kinds.journal.spec import JournalSpec
-from mailboat_operator.kinds.publisher.events import Events, Relay, Webhook
+from mailboat_operator.kinds.publisher.event_settings import Events, Relay, Webhook
 from mailboat_operator.kinds.publisher.spec import Publisher, Source, Token
 from mailboat_operator.kinds.workload_context import WorkloadContext, secrets_digest
 from mailboat_operator.plan.child_manifest import Manifest, Owner

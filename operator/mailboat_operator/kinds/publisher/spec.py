@@ -22,7 +22,7 @@ from mailboat_operator.definition.forms import (
 from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.definition.object_references import Reference, SecretReference
-from mailboat_operator.kinds.publisher.events import Events
+from mailboat_operator.kinds.publisher.event_settings import Events
 from mailboat_operator.workload.limits import Limits, Throttle
 from mailboat_operator.workload.template import (
     AgentImageName,

@@ -22,7 +22,7 @@ from mailboat.config.document import (
     SubscriberConfig,
 )
 
-from mailboat_operator.kinds.journal.configuration import agent_config, journal_mounts
+from mailboat_operator.kinds.journal.agent_settings import agent_config, journal_mounts
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING, autoscalers
 from mailboat_operator.kinds.subscriber_pool.spec import ServiceType, SubscriberPool, Target
