@@ -12,6 +12,7 @@ from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_changes import Transition
 from mailboat.jobs.selection import plan_claims
 from mailboat.model.identifiers import Offset
+from mailboat.model.job_checkpoint import LeaseState
 from mailboat.model.jobs import (
     JobAction,
     JobId,
@@ -23,7 +24,6 @@ from mailboat.model.jobs import (
     JobsFinished,
     JobState,
     LeasesRenewed,
-    LeaseState,
     NewJob,
     Outcome,
     Priority,

@@ -19,11 +19,11 @@ from mailboat.jobs.leases import Lease, WorkerState, takers
 from mailboat.jobs.schedules import Schedules
 from mailboat.jobs.table import JobTable, NewRow, digest, hash_key, pack_digests, unpack_digests
 from mailboat.model.identifiers import Offset
+from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueState, WorkerEntry
 from mailboat.model.jobs import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
     JobAction,
-    JobCheckpoint,
     JobId,
     JobRecord,
     JobsAdded,
@@ -32,7 +32,6 @@ from mailboat.model.jobs import (
     JobsFinished,
     JobState,
     LeasesRenewed,
-    LeaseState,
     NewJob,
     Outcome,
     QueueAction,
@@ -40,11 +39,9 @@ from mailboat.model.jobs import (
     QueueDefined,
     QueueRemoved,
     QueueSettings,
-    QueueState,
     ScheduleDefined,
     ScheduleRemoved,
     Token,
-    WorkerEntry,
     WorkerSeen,
     any_matches,
     job_id,

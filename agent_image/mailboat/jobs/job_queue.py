@@ -12,7 +12,8 @@ from typing import Final, cast
 
 from mailboat.jobs.chains import Chains
 from mailboat.jobs.table import NO_KEY, JobTable
-from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings, QueueState
+from mailboat.model.job_checkpoint import QueueState
+from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings
 
 _NO_LIMIT: Final = 1 << 31
 _ALL_TAKEN: Final[frozenset[int]] = frozenset()

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mailboat.jobs.job_queue import Queue
-from mailboat.model.jobs import JobId, LeaseState, Token, any_matches, patterns_overlap
+from mailboat.model.job_checkpoint import LeaseState
+from mailboat.model.jobs import JobId, Token, any_matches, patterns_overlap
 
 RULES: Final = 1
 """Version of the rules by which the fold decides. A change after which two versions may disagree has the next number.

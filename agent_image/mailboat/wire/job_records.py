@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError, UsageError
 from mailboat.model.identifiers import Offset, parse_agent_name
+from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueState, WorkerEntry
 from mailboat.model.jobs import (
     MAX_BATCH,
     MAX_LEASE_MS,
@@ -19,7 +20,6 @@ from mailboat.model.jobs import (
     Feed,
     Firing,
     JobAction,
-    JobCheckpoint,
     JobId,
     JobRecord,
     JobsAdded,
@@ -27,7 +27,6 @@ from mailboat.model.jobs import (
     JobsCommanded,
     JobsFinished,
     LeasesRenewed,
-    LeaseState,
     Missed,
     NewJob,
     Outcome,
@@ -38,13 +37,11 @@ from mailboat.model.jobs import (
     QueueKind,
     QueueRemoved,
     QueueSettings,
-    QueueState,
     ResultDetail,
     Schedule,
     ScheduleDefined,
     ScheduleRemoved,
     Token,
-    WorkerEntry,
     WorkerSeen,
     parse_pattern,
     parse_topic,
