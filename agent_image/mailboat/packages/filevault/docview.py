@@ -68,7 +68,6 @@ _NOT_OF_TYPE: Final = {
     PropertyType.PATH: re.compile(
         r"[^{}]*(?://|[|*]|\[(?![0-9]+\](?:/|\Z))|(?<![0-9])\]|(?<![^/]):|:(?:/|\Z)|:[^{}/]*:)"
     ),
-    PropertyType.URI: re.compile(rf"(?!{URI.pattern})"),
     PropertyType.REFERENCE: _NO_UUID,
     PropertyType.WEAK_REFERENCE: _NO_UUID,
     PropertyType.DATE: re.compile(r"1582-10-(?:0[5-9]|1[0-4])T|[+-]?[0-9]{5}"),
@@ -123,7 +122,7 @@ def _understood(
         return kind, values
     if kind is PropertyType.BOOLEAN:
         return kind, tuple(["true" if value.lower() == "true" else "false" for value in values])
-    if not is_multiple and kind in _NOT_OF_TYPE and _NOT_OF_TYPE[kind].match(values[0]):
+    if not is_multiple and _is_not_of_type(kind, values[0]):
         return PropertyType.STRING, values
     if kind in _UNCHECKED:
         return kind, values
@@ -134,6 +133,12 @@ def _understood(
     if is_multiple:
         raise ValueRefusedError(f"{values[read.index(None)][:80]!r} is not a {kind.name} value")
     return PropertyType.STRING, values
+
+
+def _is_not_of_type(kind: PropertyType, text: str) -> bool:
+    if kind is PropertyType.URI:
+        return URI.match(text) is None
+    return kind in _NOT_OF_TYPE and _NOT_OF_TYPE[kind].match(text) is not None
 
 
 def _checked(kind: PropertyType, text: str) -> str | None:
