@@ -216,6 +216,7 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"c/.content.xml": '<!DOCTYPE x [<!ENTITY a "aaa"><!ENTITY b "&a;&a;">]>' + document('t="&b;"')},
         "declares",
     ),
+    "long type": ({"c/.content.xml": f"<!DOCTYPE x [{'<!ELEMENT x ANY>' * 5_000}]>" + document()}, "too long"),
     "attributes": ({"c/.content.xml": "<!DOCTYPE x [<!ATTLIST x a CDATA #IMPLIED>]>" + document()}, "declares"),
     "skipped": ({"c/.content.xml": "<!DOCTYPE x [%p;]>" + document('t="&b;"')}, "declares"),
     "deep": ({"c/.content.xml": document(UNSTRUCTURED, NESTED)}, "nested too deep"),

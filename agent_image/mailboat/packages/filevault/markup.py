@@ -16,6 +16,7 @@ from mailboat.errors import LimitExceededError, PackageCorruptError
 
 XML_HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
+_MAX_DOCTYPE_BYTES: Final = 64 * 1024
 _TO_ESCAPE: Final = re.compile('[&<>"\t\n\r]')
 _TO_ESCAPE_IN_CONTENT: Final = re.compile(r"[&<\r]|(?<=]])>")
 _NOT_IN_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -61,10 +62,13 @@ def guarded_parser(
     parser.specified_attributes = True
 
     def refuse(*_: object) -> None:
-        raise PackageCorruptError("the document type of an XML document declares entities or attributes", entry=entry)
+        raise PackageCorruptError(
+            "the document type of an XML document declares entities or attributes, or is too long", entry=entry
+        )
 
     def check(token: str) -> None:
-        if token.startswith("%"):  # expat believes nothing that comes behind a reference to declarations elsewhere
+        # expat believes nothing that comes behind a reference to declarations elsewhere
+        if token.startswith("%") or parser.CurrentByteIndex > _MAX_DOCTYPE_BYTES:
             refuse()
 
     def start(*_: object) -> None:
