@@ -132,7 +132,7 @@ class _Folder:
         self.nodes += unit.nodes
 
     def cut(self) -> None:
-        """It is no unit: what is below it is divided."""
+        """Divide what is below it: it is not a unit."""
         self.is_cut = True
 
 

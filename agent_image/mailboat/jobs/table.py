@@ -279,7 +279,7 @@ class JobTable:
     # Rows, which `Chains` links with one another
 
     def add_holder(self, holder: RowHolder) -> None:
-        """Tell this object when rows change their numbers; it lives as long as the table."""
+        """Report to this object when rows change their numbers; it lives as long as the table."""
         self._holders.append(holder)
 
     def row_count(self) -> int:

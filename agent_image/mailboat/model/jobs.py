@@ -95,7 +95,7 @@ def parse_topic(text: str) -> str:
 def parse_pattern(text: str) -> str:
     """Check a pattern of job topics. Raises: UsageError."""
     if not _PATTERN.match(text):
-        raise UsageError(f"{text!r} is no pattern of job topics; expected names, '*' or a last '**': purge.*")
+        raise UsageError(f"{text!r} is not a pattern of job topics; expected names, '*' or a last '**': purge.*")
     return text
 
 
