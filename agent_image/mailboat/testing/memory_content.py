@@ -110,8 +110,9 @@ class MemoryStore:
         """Make it the target of a shared pool."""
         self.marker = marker
 
-    def forget_packages(self, position: Offset) -> None:
-        """See `Target.batch`."""
+    def restore(self, record: RestoreRecord, position: Offset) -> None:
+        """Forget the packages of the content that was replaced; see `Target.batch`."""
+        self.restored = record
         self.errors, self.wanted, self.unfollowed, self.done, self.report_starts = {}, set(), set(), {}, {}
         opened = {sequence: one for sequence, one in self.open_commands.items() if one.command_id is not None}
         self.open_commands = {sequence: replace(one, is_void=True) for sequence, one in opened.items()}
@@ -446,8 +447,7 @@ class MemoryBatch:
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         store = self._store
         if self._restored is not None:
-            store.forget_packages(position.next_offset)
-            store.restored = self._restored
+            store.restore(self._restored, position.next_offset)
         store.open_builds = self._builds
         store.unfollowed |= self._passed_over
         store.bodies, store.position, store.attempt = self._bodies, position, None
