@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "agent_image"
 TARGET = ROOT / "build" / "compiled"
 KEPT = 6
-"""Builds that the cache keeps, the newest."""
+"""Builds that the cache keeps, those used last."""
+_DRAFT = ".building-"
 
 
 def compiled_package() -> Path:
@@ -34,17 +35,28 @@ def compiled_package() -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     modules = listed_modules()
     extensions = cache / _digest(modules)
-    with (cache / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not extensions.exists():
-            _check_machine()
-            print(f"Compiling {len(modules)} modules (minutes, once for each content)", file=sys.stderr, flush=True)
-            _compile(modules, extensions)
-        os.utime(extensions)
-        for old in sorted((folder for folder in cache.iterdir() if folder.is_dir()), key=_age)[KEPT:]:
-            shutil.rmtree(old)
-        _link(extensions)
+    if not _use(extensions):  # without the lock: what is cached never waits until another checkout is compiled
+        with (cache / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _use(extensions):
+                _check_machine()
+                print(f"Compiling {len(modules)} modules (minutes, once for each content)", file=sys.stderr, flush=True)
+                _compile(modules, extensions)
+            for draft in cache.glob(f"{_DRAFT}*"):
+                shutil.rmtree(draft)  # of a compilation that was killed: it held the lock
+            for old in sorted((folder for folder in cache.iterdir() if folder.is_dir()), key=_age)[KEPT:]:
+                shutil.rmtree(old)
+    _link(extensions)
     return TARGET
+
+
+def _use(extensions: Path) -> bool:
+    """Mark them as used last, so that they are not removed now. False if there are none."""
+    try:
+        os.utime(extensions)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def listed_modules() -> list[str]:
@@ -95,7 +107,7 @@ def _check_machine() -> None:
 
 
 def _compile(modules: list[str], extensions: Path) -> None:
-    draft = Path(tempfile.mkdtemp(dir=extensions.parent, prefix=".building-"))
+    draft = Path(tempfile.mkdtemp(dir=extensions.parent, prefix=_DRAFT))
     try:
         made = {file.relative_to(draft / "lib") for file in compile_modules(SOURCES, modules, draft)}
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
