@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -132,7 +133,7 @@ class Namespace(NamespaceClient):
     def apply_text(self, text: str) -> None:
         """Apply the manifests of a YAML file with the images that were built."""
         for name, image in self.cluster.images.items():
-            text = text.replace(f"image: {name}:latest", f"image: {image}")
+            text = re.sub(rf"image: {name}:(latest|0\.1\.0)$", f"image: {image}", text, flags=re.MULTILINE)
         super().apply_text(text)
 
     def kubectl(self, *arguments: str) -> str:

@@ -289,7 +289,7 @@ def test_all_kinds_are_listed_with_figures_that_say_how_it_goes(story: Story) ->
     for line in listed.splitlines():
         assert "<unset>" not in line
     [pool] = [line.split() for line in listed.splitlines() if line.startswith("subscriberpool.mailboat.dev/edge")]
-    assert pool[1:4] == ["True", "AsAskedFor", "3"]
+    assert pool[1:4] == ["True", "AsSpecified", "3"]
 
 
 def test_the_dashboard_of_the_operator_shows_the_members(story: Story, cluster: Any) -> None:

@@ -125,7 +125,7 @@ class ApiServer:
     def check_journal(self, namespace: str, name: str) -> None:
         """Write the status of a Journal whose topics are ready, as the operator does after it asked the brokers."""
         same = {"observedGeneration": 1, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        known = [{"type": "Ready", "status": "True", "reason": "AsAskedFor", **same}]
+        known = [{"type": "Ready", "status": "True", "reason": "AsSpecified", **same}]
         known += [{"type": one, "status": "False", "reason": "Settled", **same} for one in ("Reconciling", "Stalled")]
         path, headers = (
             f"{API}/namespaces/{namespace}/journals/{name}",

@@ -134,7 +134,7 @@ def test_a_status_that_can_not_be_understood_counts_as_none(status: Any) -> None
 CONDITION = {
     "type": "Ready",
     "status": "True",
-    "reason": "AsAskedFor",
+    "reason": "AsSpecified",
     "message": "all is well",
     "observedGeneration": 3,
     "lastTransitionTime": "2026-01-02T03:04:05Z",
@@ -154,7 +154,7 @@ def test_of_a_status_of_another_version_all_is_kept_that_both_know(others: dict[
     topic = next(one for one in ACCEPTED if one["kind"] == "Topic")
     read: Any = decode({**topic, "status": status}).status
     assert (read.topic_id, read.topic_name) == ("AAAAAAAAAAAAAAAAAAAAAA", "mailboat-package")
-    assert [one.reason for one in read.conditions] == ["AsAskedFor"]
+    assert [one.reason for one in read.conditions] == ["AsSpecified"]
 
 
 def test_the_value_of_a_variable_is_never_quoted() -> None:

@@ -97,7 +97,7 @@ def told(plan: Plan) -> tuple[Any, str]:
 @pytest.mark.parametrize("looks", [0, 1, 3])
 def test_a_topic_that_grows_is_waited_for_until_the_brokers_tell_of_all_its_partitions(looks: int) -> None:
     plan = plan_with(LateBrokers(looks))
-    assert (told(plan), plan.again_seconds) == ((3, "AsAskedFor"), None)
+    assert (told(plan), plan.again_seconds) == ((3, "AsSpecified"), None)
 
 
 def test_a_topic_whose_partitions_nobody_tells_of_is_looked_at_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,7 @@ def test_many_topics(
     many = FULL if is_full else SHORT
     replicas.make("Journal", "main", {"kafka": {"bootstrapServers": [broker.bootstrap_servers]}})
     process = replicas.start("one", version=__version__, lease_seconds=60)
-    replicas.wait(lambda: replicas.reason("Journal", "main") == "AsAskedFor")
+    replicas.wait(lambda: replicas.reason("Journal", "main") == "AsSpecified")
     fleet, costs = Fleet(replicas), Costs(process.pid)
     idle_mib = costs.mib
     first = grow(fleet, costs, many // FACTOR)

@@ -131,7 +131,7 @@ def test_a_topic_of_brokers_that_answer_waits_for_none_of_those_that_failed_befo
     def seconds_of(name: str) -> float:
         topics = {"prefix": f"{replicas.namespace}-{name}-"}
         replicas.make("Journal", name, journal(kafka_broker.bootstrap_servers, topics=topics))
-        return float(replicas.wait(lambda: replicas.reason("Journal", name) == "AsAskedFor"))
+        return float(replicas.wait(lambda: replicas.reason("Journal", name) == "AsSpecified"))
 
     replicas.start("one", workers=3)
     replicas.wait(lambda: replicas.leads("one"))

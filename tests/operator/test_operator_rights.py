@@ -77,7 +77,7 @@ def test_the_operator_has_the_rights_that_it_uses_and_no_others(lone_replicas: A
     replicas.make(
         "Journal", "main", {"kafka": {"bootstrapServers": [kafka_broker.bootstrap_servers]}, "topics": topics}
     )
-    replicas.wait(lambda: replicas.reason("Journal", "main") == "AsAskedFor")
+    replicas.wait(lambda: replicas.reason("Journal", "main") == "AsSpecified")
     unknown = {"template": {"spec": {"priorityClassName": "unknown"}}}  # no pod: the operator reads the Events
     replicas.make("Publisher", "author", {"journalRef": {"name": "main"}, **unknown})
     promised = {"resources": {"requests": {"cpu": "100m"}}}

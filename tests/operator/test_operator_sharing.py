@@ -198,7 +198,7 @@ def test_what_waits_for_a_journal_is_reconciled_when_its_status_changes_and_not_
         told.hear(kind, name, **(TOPIC if kind == "Topic" else {}))
     assert told.hear("Journal", "main", status=status("TopicsNotReady")) == ["Publisher author", "SubscriberPool edge"]
     assert told.hear("Journal", "main", status=status("TopicsNotReady", "3 of 6")) == []
-    assert told.hear("Journal", "main", status=status("AsAskedFor")) == ["Publisher author", "SubscriberPool edge"]
+    assert told.hear("Journal", "main", status=status("AsSpecified")) == ["Publisher author", "SubscriberPool edge"]
 
 
 def test_publishers_hear_of_pools_that_come_and_go_and_of_no_change_between() -> None:

@@ -289,7 +289,7 @@ def test_ready_is_said_when_all_pods_run_the_newest_revision() -> None:
         manifest = one.manifest
         children[manifest["kind"], manifest["metadata"]["name"]] = manifest
     status = {"replicas": 2, "readyReplicas": 2, "observedGeneration": 1, "updateRevision": "b"}
-    for current, reason in [("a", "RollingOut"), ("b", "AsAskedFor")]:
+    for current, reason in [("a", "RollingOut"), ("b", "AsSpecified")]:
         workload = {**children["StatefulSet", "edge"], "status": {**status, "currentRevision": current}}
         plan = plan_pool(pool, around(children={**children, ("StatefulSet", "edge"): workload}))
         assert plan.status is not None
@@ -364,7 +364,7 @@ def test_another_cluster_is_used_once_the_annotation_of_the_message_names_its_id
     assert plan.status["clusterId"] == "two"
 
 
-@pytest.mark.parametrize(("missing", "reason"), [((), "AsAskedFor"), (("shop-package",), "TopicsMissing")])
+@pytest.mark.parametrize(("missing", "reason"), [((), "AsSpecified"), (("shop-package",), "TopicsMissing")])
 def test_a_journal_that_does_not_manage_topics_creates_none(missing: tuple[str, ...], reason: str) -> None:
     plan = plan_journal(journal_after(None, manage=False), seen(BrokersFound("one", 3, missing), {}))
     assert (plan.actions, ready_of(plan)[0]) == ((), reason)

@@ -375,7 +375,7 @@ def test_a_schedule_is_written_once_and_again_after_a_change(schedule_of_manifes
     schedule = schedule_of_manifest()
     assert kinds(plan_job_schedule(schedule, scheduled(author))) == [SetSchedule]
     kept = plan_job_schedule(applied(schedule, author), scheduled(author, schedule_view()))
-    assert (kinds(kept), condition(kept)) == ([], ("True", "AsAskedFor"))
+    assert (kinds(kept), condition(kept)) == ([], ("True", "AsSpecified"))
     assert kept.status is not None
     assert kept.status["nextAt"] == "2026-11-26T12:00:00Z"
     changed = replace(schedule_of_manifest({"data": "{}"}), status=applied(schedule, author).status)

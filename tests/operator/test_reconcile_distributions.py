@@ -249,7 +249,7 @@ def test_a_pool_shrinks_one_member_after_the_other(harbour: Harbour) -> None:
         eventually(lambda: harbour.status_of_pods() == seen[-1])
     assert seen == [3, 2]
     harbour.reconcile("SubscriberPool", "edge")
-    assert harbour.condition("SubscriberPool", "edge") == ("True", "AsAskedFor")
+    assert harbour.condition("SubscriberPool", "edge") == ("True", "AsSpecified")
     harbour.writes.clear()
     harbour.reconcile("SubscriberPool", "edge")
     assert not harbour.writes

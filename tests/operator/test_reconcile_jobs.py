@@ -60,7 +60,7 @@ def test_queues_and_schedules_of_jobs_reach_the_journal_and_leave_it_again(harbo
     assert is_there(harbour, "deployment", "cdn-workers", "apis/apps/v1")
     assert is_there(harbour, "horizontalpodautoscaler", "cdn-workers", "apis/autoscaling/v2")
     assert (harbour.condition("JobSchedule", "nightly"), harbour.condition("JobQueue", "cdn", "TopicsDistinct")) == (
-        ("True", "AsAskedFor"),
+        ("True", "AsSpecified"),
         ("True", "NoOverlap"),
     )
     add_job(harbour)

@@ -171,7 +171,7 @@ def test_a_journal_becomes_six_topics_on_the_brokers(bench: Bench) -> None:
     assert bench.reconcile("Journal", "main") == len(ROLES) + 1
     for role in ROLES:
         assert bench.reconcile("Topic", f"main-{role}") == 2  # the intent to create it, and what came of it
-        assert bench.ready("Topic", f"main-{role}") == ("True", "AsAskedFor")
+        assert bench.ready("Topic", f"main-{role}") == ("True", "AsSpecified")
     bench.reconcile("Journal", "main")
     found = bench.status("Journal", "main")
     assert (found["topicsReady"], found["brokers"], bool(found["clusterId"])) == ("6/6", 1, True)
@@ -213,7 +213,7 @@ def test_a_topic_that_is_gone_is_made_anew_and_an_event_says_what_is_lost(bench:
     bench.reconcile("Topic", "orders")
     assert bench.reasons() == ["TopicLost"]
     assert bench.status("Topic", "orders")["topicId"] != before
-    assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
+    assert bench.ready("Topic", "orders") == ("True", "AsSpecified")
 
 
 def test_a_topic_that_was_recreated_is_left_alone_until_it_is_accepted(bench: Bench) -> None:
@@ -227,7 +227,7 @@ def test_a_topic_that_was_recreated_is_left_alone_until_it_is_accepted(bench: Be
     name, accepted = message.rpartition(" ")[2].split("=")
     bench.annotate("Topic", "orders", {name: accepted})
     bench.reconcile("Topic", "orders")
-    assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
+    assert bench.ready("Topic", "orders") == ("True", "AsSpecified")
     assert bench.status("Topic", "orders")["topicId"] == accepted
     eventually(lambda: bench.config(topic)["segment.ms"] == "3600000")
     assert sorted(bench.reasons()) == ["TopicAccepted", "TopicReplaced"]
@@ -242,7 +242,7 @@ def test_a_topic_of_others_is_left_alone_until_its_id_is_accepted(bench: Bench) 
     message = bench.status("Topic", "orders")["conditions"][0]["message"]
     bench.annotate("Topic", "orders", dict([message.rpartition(" ")[2].split("=", 1)]))
     bench.reconcile("Topic", "orders")
-    assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
+    assert bench.ready("Topic", "orders") == ("True", "AsSpecified")
     eventually(lambda: bench.config(topic)["retention.ms"] == "3600000")
     assert bench.config(topic)["max.message.bytes"] == "2000000"
     assert sorted(bench.reasons()) == ["TopicAccepted", "TopicExists"]
@@ -274,7 +274,7 @@ def test_the_younger_of_two_topics_of_one_name_takes_over_when_it_is_accepted(be
     assert bench.ready("Topic", "second") == ("False", "TopicTaken")
     assert "Topic first" in bench.status("Topic", "second")["conditions"][0]["message"]
     bench.reconcile("Topic", "first")
-    assert bench.ready("Topic", "first") == ("True", "AsAskedFor")
+    assert bench.ready("Topic", "first") == ("True", "AsSpecified")
     bench.delete("Topic", "first")
     bench.reconcile("Topic", "first")
     assert bench.is_gone("Topic", "first")
@@ -283,7 +283,7 @@ def test_the_younger_of_two_topics_of_one_name_takes_over_when_it_is_accepted(be
     message = bench.status("Topic", "second")["conditions"][0]["message"]
     bench.annotate("Topic", "second", dict([message.rpartition(" ")[2].split("=", 1)]))
     bench.reconcile("Topic", "second")
-    assert bench.ready("Topic", "second") == ("True", "AsAskedFor")
+    assert bench.ready("Topic", "second") == ("True", "AsSpecified")
     assert bench.records(topic) == 1
     assert sorted(bench.reasons()) == ["TopicAccepted", "TopicExists", "TopicRetained", "TopicTaken"]
 
@@ -300,7 +300,7 @@ def test_the_deletion_of_the_younger_leaves_the_topic_to_the_older(bench: Bench)
 
 def test_a_topic_goes_with_its_object_where_that_was_asked_for(bench: Bench) -> None:
     topic = bench.make_topic("orders", reclaimPolicy="Delete")
-    assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
+    assert bench.ready("Topic", "orders") == ("True", "AsSpecified")
     bench.delete("Topic", "orders")
     assert not bench.is_gone("Topic", "orders")
     bench.reconcile("Topic", "orders")

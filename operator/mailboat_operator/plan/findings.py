@@ -71,8 +71,8 @@ class Finding(NamedTuple):
     message: str
 
 
-def ready(message: str, reason: str = "AsAskedFor") -> Sequence[Finding]:
-    """Everything is as it was asked for."""
+def ready(message: str, reason: str = "AsSpecified") -> Sequence[Finding]:
+    """Everything is as specified."""
     return _standing(Finding(READY, ConditionStatus.TRUE, reason, message), moving=False, stuck=False)
 
 
