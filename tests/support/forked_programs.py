@@ -35,6 +35,9 @@ preload(
     "mailboat.control.service",
     "mailboat.http.agent_server",
     "support.loaded_agent",
+    # what commands with `--url` load
+    "mailboat.api.client",
+    "httpcore2",
 )
 
 
