@@ -13,6 +13,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,11 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Spark session on two threads, for the tests of one process; its Java machine ends with it."""
     from mailboat.bulk.spark.spark_session import SessionSettings, open_session, register_formats  # noqa: PLC0415  # slow to load, for few
+    from support.spark_home import QUICK, class_archive, spark_home, started_from  # noqa: PLC0415  # they load PySpark
 
     scratch = tmp_path_factory.mktemp("spark")
-    quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms256m"
+    home = spark_home(Path.home() / ".cache" / "mailboat")
+    quick = " ".join((*QUICK, f"-XX:SharedArchiveFile={class_archive(home)}"))
     properties = {
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -134,7 +137,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what PySpark says while it starts is its own matter
-        with open_session(SessionSettings("local[2]", "mailboat tests", properties)) as session:
+        with ExitStack() as opened:
+            with started_from(home):
+                session = opened.enter_context(open_session(SessionSettings("local[2]", "mailboat tests", properties)))
             register_formats(session)
             machine = session.sparkContext._gateway.proc
             with warnings.catch_warnings():

@@ -67,11 +67,11 @@ def topic(journal: KafkaJournal, admin: AdminClient) -> TopicName:
 
 
 def leader(admin: AdminClient, topic: TopicName) -> int:
-    return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+    return int(admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions[0].leader)
 
 
 def in_sync(admin: AdminClient, topic: TopicName) -> set[int]:
-    return set(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
+    return set(admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions[0].isrs)
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from mailboat.config.document import PublisherConfig, ThrottleConfig
 from mailboat.control.service import ControlService
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.control_harbour import Harbour
 
 TESTS = Path(__file__).parents[1]
@@ -97,7 +98,7 @@ class JavaProgram:
         return json.loads(answer)
 
     def close(self) -> None:
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=PATIENCE_SECONDS)
 
 
 class Jackrabbit(JavaProgram):

@@ -157,7 +157,7 @@ def test_publishers_whose_pieces_interleave_arrive_each_whole(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     target = engine.target("files")
     settings = engine.with_settings(follow=None, is_editable=True)
     assert engine.subscriber(target, settings).run(Until.CAUGHT_UP).imported == 3

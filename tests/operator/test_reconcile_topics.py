@@ -261,7 +261,7 @@ def test_deleting_an_object_never_deletes_a_topic_that_it_did_not_create(bench: 
 def test_a_topic_never_gets_fewer_partitions(bench: Bench) -> None:
     topic = bench.make_topic("orders", partitions=2)
     bench.admin.create_partitions([NewPartitions(topic, 3)])[topic].result()
-    eventually(lambda: len(bench.admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3)
+    eventually(lambda: len(bench.admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions) == 3)
     bench.reconcile("Topic", "orders")
     assert bench.ready("Topic", "orders") == ("False", "PartitionsTooMany")
 

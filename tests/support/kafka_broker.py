@@ -27,12 +27,12 @@ from support.kafka_files import (
     BrokerFailedError,
     copy_formatted,
     format_storage,
-    made_once,
     new_id,
     program,
     resolve_jars,
     write_properties,
 )
+from support.machine_cache import java_key, made_once
 
 _JVM: Final = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOGGING: Final = (  # warnings, and the line that says that the broker answers
@@ -273,9 +273,7 @@ class KafkaBroker:
         """Return what class-data sharing maps instead of loading and verifying classes; None for who writes it."""
         if any(one.startswith(_ARCHIVING) for one in self._settings.jvm):
             return None
-        machine = Path(program("java")).resolve().with_name("java").stat()  # an archive fits one build of Java only
-        key = f"{machine.st_size:x}{machine.st_mtime_ns:x}"
-        return made_once(jars.with_name(f"{jars.name}-{key}.jsa"), self._archive_classes)
+        return made_once(jars.with_name(f"{jars.name}-{java_key(program('java'))}.jsa"), self._archive_classes)
 
     def _archive_classes(self, draft: Path) -> None:
         """Start a broker that writes the archive when it ends; an empty one where it can't, which Java ignores."""

@@ -7,17 +7,15 @@ Java process of 1.5 CPU seconds, and what it writes is the same for every broker
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import shutil
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from mailboat.errors import RetryableError, UsageError
+from support.machine_cache import made_once
 
 _POM: Final = Path(__file__).with_name("kafka_broker.xml")
 _CHECKPOINT: Final = "bootstrap.checkpoint"
@@ -89,34 +87,6 @@ def write_properties(path: Path, lines: dict[str, str]) -> None:
 def new_id() -> str:
     """Return an id as Kafka wants it: 16 bytes in base 64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
-def made_once(place: Path, make: Callable[[Path], None]) -> Path:
-    """Return a file or folder, made by the first of all processes that ask; `make` gets the path of a draft."""
-    if not place.exists():
-        with _locked(place), _draft(place) as draft:
-            if not place.exists():
-                make(draft)
-                draft.rename(place)
-    return place
-
-
-@contextmanager
-def _locked(place: Path) -> Iterator[None]:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.with_name(f"{place.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _draft(place: Path) -> Iterator[Path]:
-    """Give a path beside the place, free of what an interrupted process left."""
-    draft = place.with_name(f"{place.name}.draft")
-    if draft.is_dir():
-        shutil.rmtree(draft)
-    draft.unlink(missing_ok=True)
-    yield draft
 
 
 def program(name: str) -> str:
