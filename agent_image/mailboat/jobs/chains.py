@@ -36,7 +36,7 @@ class Chains(RowHolder):
     def begin(self, *, by_key: bool, by_topic: bool) -> None:
         """End all chains, and take what the next ones are for: a key or all jobs, and one topic or all."""
         table = self._table
-        for last in self._lasts:
+        for last in self._lasts if self._used else ():
             row = last
             while row >= 0:
                 following = table.link(row)
@@ -59,8 +59,11 @@ class Chains(RowHolder):
 
     def append(self, job: JobId) -> None:
         """Add a job, which is in no chain, behind the others of its key."""
+        self.append_row(self._table.row(job))
+
+    def append_row(self, row: int) -> None:
+        """Add the job of a row, as `append` does."""
         table = self._table
-        row = table.row(job)
         place = self._place(row)
         last = self._lasts[place]
         if last >= 0:
@@ -74,7 +77,16 @@ class Chains(RowHolder):
         if last == _EMPTY:
             self._filled += 1
             if self._filled * 3 > len(self._lasts) * 2:
-                self._rebuild()
+                self._rebuild(2 * self._used)
+
+    def reserve(self, most: int) -> None:
+        """Make room for so many keys, of many jobs that come next."""
+        self._rebuild(2 * (self._used + most))
+
+    def fit(self) -> None:
+        """Give back most of the room that was not needed."""
+        if len(self._lasts) > 4 * self._used:
+            self._rebuild(2 * self._used)
 
     def first(self, job: JobId) -> JobId | None:
         """The first job of the key of this one; None without a chain."""
@@ -107,14 +119,18 @@ class Chains(RowHolder):
             first = following
         return table.job_at(first)
 
-    def firsts(self) -> Iterator[JobId]:
-        """The first jobs of all chains, in the order of their ids."""
-        # Not in the order of the index, which is another one in each process.
+    def first_rows(self) -> bytearray:
+        """For each row of the table whether a chain begins there."""
         is_first = bytearray(self._table.row_count())
         for last in self._lasts:
             if last >= 0:
                 is_first[self._table.link(last)] = 1
-        for row in compress(count(), is_first):
+        return is_first
+
+    def firsts(self) -> Iterator[JobId]:
+        """The first jobs of all chains, in the order of their ids."""
+        # Not in the order of the index, which is another one in each process.
+        for row in compress(count(), self.first_rows()):
             yield self._table.job_at(row)
 
     def waiting(self, *, active_stay: bool) -> array[int]:
@@ -195,10 +211,10 @@ class Chains(RowHolder):
             return False
         return not self._by_topic or table.topic_at(row) == table.topic_at(other)
 
-    def _rebuild(self) -> None:
-        """Make the index as large as the chains need, without places that are no longer used."""
+    def _rebuild(self, least: int) -> None:
+        """Give the index at least so many places, without those that are no longer used."""
         size = _SMALLEST
-        while size < 2 * self._used:
+        while size < least:
             size *= 2
         lasts, most = array("i", [_EMPTY]) * size, size - 1
         for last in self._lasts:

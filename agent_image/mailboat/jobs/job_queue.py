@@ -157,6 +157,8 @@ class Queue:
         self._is_limited = settings.max_parallel >= 0 or settings.parallel_percent > 0 or settings.rate > 0
         # Without an order, no job waits for another one, and keys are not looked up.
         self._has_order = settings.kind is not QueueKind.PARALLEL or settings.merge > 1
+        self._is_merging = settings.merge > 1
+        self._is_fair = settings.kind is QueueKind.FAIR
         self._is_line = settings.kind is QueueKind.ORDERED
         self._is_free_without_key = settings.kind is QueueKind.KEYED
         # A started or retried job still holds up those behind it.
@@ -277,7 +279,7 @@ class Queue:
             self._ripening = [entry for entry in ripening if entry[0] > now_ms]
             heapify(self._ripening)
 
-    def _arrange(self, placed: Iterable[JobId], ready: Iterable[int], now_ms: int) -> None:
+    def _arrange(self, placed: Sequence[JobId], ready: Iterable[int], now_ms: int) -> None:
         """Order the jobs of the queue from nothing.
 
         Args:
@@ -288,24 +290,31 @@ class Queue:
         self._ready = [_ReadyJobs() for _ in Priority]
         self._ripening = []
         self._chains.begin(by_key=not self._is_line, by_topic=self.settings.merge > 1)
+        table, chains = self._table, self._chains
         if self._has_order:
+            chains.reserve(len(placed))
             for job in placed:
+                row = table.row(job)
                 # Others would hold up the key: they have no row, have ended, or will be added when they are due.
-                if self._may_have_place(job, now_ms):
-                    self._chains.append(job)
-            for first in self._chains.firsts():
-                self._make_ready(first, now_ms)
+                if row >= 0 and table.link(row) < 0 and self._may_have_place(job, row, now_ms):
+                    chains.append_row(row)
+            chains.fit()
+        # A first job that runs or is due later is made ready when it is added again.
+        is_first = chains.first_rows()
         for other in ready:
-            if not self._has_order or not self._chains.has(JobId(other)):
+            row = table.row(other)
+            if table.link(row) < 0:
                 self.add(JobId(other), now_ms)
+            elif is_first[row]:
+                self._make_ready(JobId(other), now_ms)
 
-    def _may_have_place(self, job: JobId, now_ms: int) -> bool:
-        """Whether a job that an earlier order placed, and that has no place in this one, can have one."""
-        table = self._table
-        row = table.row(job)
-        if row < 0 or table.link(row) >= 0 or not table.is_waiting(row, or_active=self._active_stay):
+    def _may_have_place(self, job: JobId, row: int, now_ms: int) -> bool:
+        """Whether a job that an earlier order placed can have a place in this one."""
+        if not self._table.is_waiting(row, or_active=self._active_stay):
             return False
-        return self._is_chained(job) and (self._active_stay or table.is_ready(job, now_ms))
+        if self._is_free_without_key and self._table.key_at(row) == NO_KEY:
+            return False
+        return self._active_stay or self._table.is_ready(job, now_ms)
 
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
@@ -472,12 +481,12 @@ class Queue:
 
     def _make_ready(self, job: JobId, now_ms: int) -> None:
         ready = self._ready[self._table.priority(job)]
-        if self.settings.merge > 1:
+        if self._is_merging:
             while self._ripening and self._ripening[0][0] <= now_ms:
                 heappop(self._ripening)  # also where no call starts: the heap must not grow with the backlog
             if (ripens_ms := self.ripens_ms(job)) > now_ms:
                 heappush(self._ripening, (ripens_ms, job))
-        if self.settings.kind is QueueKind.FAIR:
+        if self._is_fair:
             ready.push_last(job)
         else:
             ready.push(job)
