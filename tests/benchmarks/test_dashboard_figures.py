@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from mailboat.api.client import HttpControl
 from mailboat.api.records import StatusView
-from playwright.sync_api import Browser
+from mailboat.model.requests import parse_request
+from playwright.sync_api import Browser, expect
 from support.browser import chromium, page_in
 from support.fake_control import FakeControl, FakeSubscriber
 from yardstick import Pace
@@ -127,6 +128,26 @@ def seconds_on_a_slow_line(browser: Browser, url: str) -> tuple[float, float]:
         return seen["content"] / 1000, seen["tiles"] / 1000
 
 
+def transferred_bytes(browser: Browser, url: str) -> int:
+    """What a first load brings, with heads and the first events, until all subscribers are shown."""
+    sizes: dict[str, int] = {}
+    with page_in(browser) as page:
+        session = page.context.new_cdp_session(page)
+        # a stream never finishes: its parts count as they come
+        session.on("Network.responseReceived", lambda one: add(sizes, one, one["response"]["encodedDataLength"]))
+        session.on("Network.dataReceived", lambda one: add(sizes, one, one["encodedDataLength"]))
+        session.on("Network.loadingFinished", lambda one: sizes.update({one["requestId"]: one["encodedDataLength"]}))
+        session.send("Network.enable")
+        page.goto(url)
+        expect(page.locator(".tiles li")).to_have_count(SUBSCRIBERS)
+        page.wait_for_timeout(500)
+    return round(sum(sizes.values()))
+
+
+def add(sizes: dict[str, int], event: Any, count: int) -> None:
+    sizes[event["requestId"]] = sizes.get(event["requestId"], 0) + count
+
+
 def test_first_content_on_a_slow_line(bench: Any, serve: Any) -> None:
     """A bare page next to each of ours, so that a busy machine slows both; the least of the samples of each."""
     url = serve(FakeControl(*(FakeSubscriber(f"edge-{n}") for n in range(SUBSCRIBERS)))).url
@@ -135,10 +156,45 @@ def test_first_content_on_a_slow_line(bench: Any, serve: Any) -> None:
         for _ in range(bench.length(3, 10)):
             bare.append(seconds_on_a_slow_line(browser, floor))
             ours.append(seconds_on_a_slow_line(browser, url))
+        kilobytes = transferred_bytes(browser, url) / 1000
+    bench.report_count("first_load", kilobytes, target=200, unit="kB", subscribers=SUBSCRIBERS)
     for name, which, target, gate in (("first_topology", 1, 3.0, 6.0), ("first_content", 0, 2.0, 4.0)):
         seconds, least = min(sample[which] for sample in ours), min(sample[which] for sample in bare)
         facts = {"subscribers": SUBSCRIBERS, "seconds": round(seconds, 2), "bare": round(least, 2)}
         bench.report_count(name, seconds / least, target=target, gate=gate, unit="x a bare page", **facts)
+
+
+NEXT_CHANGE: Final = """(name) => {
+  const tile = () => document.querySelector(`.tiles a[href$="/${name}"]`)?.closest("li").outerHTML;
+  const before = tile();
+  window.changed = new Promise((done) => {
+    const observer = new MutationObserver(() => {
+      if (tile() === before) return;
+      observer.disconnect();
+      requestAnimationFrame(() => setTimeout(() => done(Date.now() / 1000))); // after the frame is painted
+    });
+    observer.observe(document, {childList: true, subtree: true, attributes: true, characterData: true});
+  });
+}"""
+
+
+def test_event_reaches_an_open_page_soon(bench: Any, serve: Any) -> None:
+    """From the change in the agent until a page with all subscribers has painted it."""
+    control = FakeControl(*(FakeSubscriber(f"edge-{n}") for n in range(SUBSCRIBERS)))
+    for number in range(3):
+        control.distribute("author", parse_request("ADD", (f"/page-{number}",)))
+    seconds = list[float]()
+    with chromium() as browser, page_in(browser) as page:
+        page.goto(serve(control).url)
+        expect(page.locator(".tiles li")).to_have_count(SUBSCRIBERS)
+        for number in range(bench.length(7, 50)):
+            page.evaluate(NEXT_CHANGE, f"edge-{number}")
+            page.wait_for_timeout(70 * number % 500)  # at any moment between two reads of the status
+            began = time.time()
+            control.subscribers[f"edge-{number}"].next_offset = 3
+            seconds.append(page.evaluate("window.changed") - began)
+    facts = {"subscribers": SUBSCRIBERS, "most": round(max(seconds), 2)}
+    bench.report_count("event_to_page", statistics.median(seconds), target=1.0, gate=2.0, unit="s", **facts)
 
 
 class CountedControl(FakeControl):

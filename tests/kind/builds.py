@@ -79,6 +79,11 @@ PROMETHEUS = Program(
 PROMTOOL = Program(
     "promtool", "github.com/prometheus/prometheus/cmd/promtool", module="prometheus", tags=_WITHOUT_DISCOVERY
 )
+ACTIONLINT = Program("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", module="release")
+KREW = Program("krew", "sigs.k8s.io/krew/cmd/krew", module="release")
+CRANE = Program("crane", "github.com/google/go-containerregistry/cmd/crane", module="release")
+RELEASE = (ACTIONLINT, CRANE, KREW)
+"""What the release workflow is checked with."""
 
 PROGRAMS = (
     *(KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE),
@@ -176,6 +181,6 @@ def _go_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    known = {one.name: one for one in (*PROGRAMS, KUBECTL)}
+    known = {one.name: one for one in (*PROGRAMS, KUBECTL, *RELEASE)}
     for name in sys.argv[1:] or [one.name for one in PROGRAMS]:
         sys.stdout.write(f"{build(known[name])}\n")

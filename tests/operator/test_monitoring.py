@@ -129,6 +129,27 @@ def alerts_of(rule: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for group in rule["groups"] for one in group["rules"]]
 
 
+def busy_receiver() -> dict[str, Any]:
+    """The test of a webhook that throttles: at each scrape events wait for it, and it takes some between."""
+    receiver, query = f'{AUTHOR},receiver="crm"', 'ALERTS{alertname="MailboatReceiverFails",alertstate="firing"}'
+    taken, failed = "0+5x30 150x30", "0+1x60"
+    counts = (("delivered", taken), ("failed", failed))
+    inputs = [{"series": f"mailboat_publisher_waiting_events{{{receiver}}}", "values": "3x60"}]
+    inputs += [
+        {"series": f'mailboat_publisher_event_deliveries_total{{{receiver},outcome="{outcome}"}}', "values": values}
+        for outcome, values in counts
+    ]
+    looks = [
+        {
+            "expr": f"count({query}) or vector(0)",
+            "eval_time": f"{minute}m",
+            "exp_samples": [{"labels": "{}", "value": firing}],
+        }
+        for minute, firing in ((29, 0), (58, 1))  # it takes nothing from the thirtieth minute on
+    ]
+    return {"interval": "1m", "input_series": inputs, "promql_expr_test": looks}
+
+
 def test_each_alert_fires_when_something_is_wrong_and_not_before(rule: dict[str, Any], tmp_path: Path) -> None:
     assert {name for name, *_ in CASES} == {one["alert"] for one in alerts_of(rule)}
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule))
@@ -142,6 +163,7 @@ def test_each_alert_fires_when_something_is_wrong_and_not_before(rule: dict[str,
             inputs = [{"series": series, "values": values}]
             inputs += [{"series": 'mailboat_agent_disk_bytes{pod="author-0"}', "values": "100x60"}]
             tests.append({"interval": "1m", "input_series": inputs, "promql_expr_test": [query]})
+    tests.append(busy_receiver())
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
     promtool = program("promtool")

@@ -1,7 +1,8 @@
 """The release workflow, step by step, from a clone with the version of the next release.
 
 Each of its scripts runs as on GitHub. What would reach a registry (docker, the push of helm, gh, the upload of uv) is a
-stand-in that records its arguments; signatures, the images and their SBOM are not made here.
+stand-in that records its arguments; the chart is then pushed to a registry of this machine, and krew installs the
+plug-in. Signatures, provenance, and images with their SBOM are not made here.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from typing import Any
 import pytest
 import yaml
 from mailboat import __version__
+from support.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = "ghcr.io/mailboat-dev"
@@ -239,3 +243,61 @@ def test_plugin_of_the_krew_manifest_has_its_digest_and_runs(release: Release, t
         opened.extractall(tmp_path, filter="data")
     # without the libraries of this environment: the archive has its own
     assert "usage: kubectl mailboat" in release.run(sys.executable, "-S", tmp_path / "kubectl-mailboat", "--help")
+
+
+def _program(name: str) -> str:
+    command = [sys.executable, str(ROOT / "tests/kind/builds.py"), name]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_workflows_have_no_mistake_that_actionlint_finds() -> None:
+    workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
+    assert "release.yml" in {path.name for path in workflows}
+    command = [_program("actionlint"), "-no-color", *map(str, workflows)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@contextmanager
+def _registry(folder: Path) -> Iterator[str]:
+    """A registry of this machine, as the server side of OCI's distribution specification; its address."""
+    [port] = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    command = [_program("crane"), "registry", "serve", "--address", address, "--disk", str(folder)]
+    folder.mkdir()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            assert "serving on port" in server.stderr.readline()
+            threading.Thread(target=server.stderr.read, daemon=True).start()
+            yield address
+        finally:
+            server.terminate()
+
+
+def test_chart_is_pushed_to_a_registry_as_an_oci_artifact(release: Release, helm: str, tmp_path: Path) -> None:
+    [[_, _, chart, place]] = release.calls("helm", "push")
+    with _registry(tmp_path / "registry") as address:
+        charts = place.replace(REGISTRY, f"{address}/mailboat-dev")
+        release.run(helm, "push", chart, charts, "--plain-http")
+        name = f"{charts}/mailboat"
+        release.run(helm, "pull", name, "--version", __version__, "--plain-http", "--destination", tmp_path)
+        manifest = json.loads(release.run(_program("crane"), "manifest", f"{name[6:]}:{__version__}"))
+        command = [helm, "template", "mailboat", name, "--version", __version__, "--plain-http"]
+        assert f"{REGISTRY}/mailboat-operator:{__version__}" in release.run(*command)
+    assert (tmp_path / Path(chart).name).read_bytes() == (release.folder / chart).read_bytes()
+    assert manifest["config"]["mediaType"] == "application/vnd.cncf.helm.config.v1+json"
+    assert [layer["mediaType"] for layer in manifest["layers"]] == [
+        "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+    ]
+
+
+def test_krew_installs_the_plugin_of_the_manifest(release: Release, tmp_path: Path) -> None:
+    manifest = release.file("mailboat.yaml")
+    archive = release.file(f"kubectl-mailboat_v{__version__}_linux_amd64.tar.gz")
+    command = [_program("krew"), "install", f"--manifest={manifest}", f"--archive={archive}"]
+    environment = {**_without_checkout(), "KREW_ROOT": str(tmp_path), "KREW_NO_UPGRADE_CHECK": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Installed plugin: mailboat" in done.stderr
+    assert "usage: kubectl mailboat" in release.run(tmp_path / "bin/kubectl-mailboat", "--help")
