@@ -26,7 +26,6 @@ from typing import Any
 import pytest
 import yaml
 from mailboat import __version__
-from support.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = "ghcr.io/mailboat-dev"
@@ -259,25 +258,23 @@ def test_workflows_have_no_mistake_that_actionlint_finds() -> None:
 
 
 @contextmanager
-def _registry(folder: Path) -> Iterator[str]:
+def _registry() -> Iterator[str]:
     """A registry of this machine, as the server side of OCI's distribution specification; its address."""
-    [port] = free_ports(1)
-    address = f"127.0.0.1:{port}"
-    command = [_program("crane"), "registry", "serve", "--address", address, "--disk", str(folder)]
-    folder.mkdir()
+    command = [_program("crane"), "registry", "serve", "--address", "127.0.0.1:0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
-            assert "serving on port" in server.stderr.readline()
+            port = server.stderr.readline().partition("serving on port ")[2].strip()
+            assert port
             threading.Thread(target=server.stderr.read, daemon=True).start()
-            yield address
+            yield f"127.0.0.1:{port}"
         finally:
             server.terminate()
 
 
 def test_chart_is_pushed_to_a_registry_as_an_oci_artifact(release: Release, helm: str, tmp_path: Path) -> None:
     [[_, _, chart, place]] = release.calls("helm", "push")
-    with _registry(tmp_path / "registry") as address:
+    with _registry() as address:
         charts = place.replace(REGISTRY, f"{address}/mailboat-dev")
         release.run(helm, "push", chart, charts, "--plain-http")
         name = f"{charts}/mailboat"
