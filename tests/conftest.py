@@ -127,7 +127,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from support.spark_home import QUICK, class_archive, spark_home, started_from  # noqa: PLC0415  # they load PySpark
 
     scratch = tmp_path_factory.mktemp("spark")
-    home = spark_home(Path.home() / ".cache" / "mailboat")
+    home = spark_home()
     quick = " ".join((*QUICK, f"-XX:SharedArchiveFile={class_archive(home)}"))
     properties = {
         "spark.local.dir": str(scratch),

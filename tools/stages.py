@@ -300,6 +300,7 @@ def steps(workers: int) -> list[list[Stage]]:
             Stage("compile", python("tools/build_compiled.py")),
             Stage("programs", python("tests/kind/builds.py", *PROGRAMS)),
             Stage("assertions", python("tools/rewritten_tests.py")),
+            Stage("classes", python("-m", "support.spark_home")),
             Stage("lint", ("make", "--no-print-directory", "lint")),
         ],
         [Stage("suite", python(*suite, "--ignore=tests/benchmarks", "--ignore=tests/e2e"), COMPILED)],
