@@ -24,7 +24,7 @@ from compiled_modules import compile_modules
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "agent_image"
 TARGET = ROOT / "build" / "compiled"
-KEPT = 6
+KEPT = 12
 """Builds that the cache keeps, those used last."""
 _DRAFT = ".building-"
 
