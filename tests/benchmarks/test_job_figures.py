@@ -552,9 +552,9 @@ def test_claim_and_finish_against_a_bare_loop_and_against_postgresql(bench: Any)
     facts = {"jobs": count, "postgresql_us_per_job": theirs, **least}
     # 1.7 on a quiet machine, beside other work 1.5 to 2.1, once 2.7. Against PostgreSQL 0.3, and 0.42 at a load of 27.
     bench.report_ratio("jobs-claim", [ours / least["bare_us_per_job"]], target=2.0, gate=2.3, **facts)
-    # The bare loop joins a result and the next claim, too: 3.2 to 4.0 were measured.
+    # The bare loop joins a result and the next claim, too: 3.2 to 4.2 were measured, the last at a load of 43.
     same = [ours / least["bare_paired_us_per_job"]]
-    bench.report_ratio("jobs-claim-same-appends", same, target=2.0, gate=4.8, **facts)
+    bench.report_ratio("jobs-claim-same-appends", same, target=2.0, gate=6.0, **facts)
     bench.report_ratio("jobs-postgresql", [ours / theirs], target=1 / 3, gate=0.45, **facts)
 
 
@@ -598,7 +598,7 @@ def test_a_start_behind_a_checkpoint_of_many_keys_is_bounded(bench: Any) -> None
     count = bench.length(100_096, 1_000_192)
     per_million = figure(bench, "restart", count, "keyed", str(count))["cpu_seconds"] / count * 1e6
     # The chains are built job by job: 3.2 to 4.4 were measured.
-    bench.report_count("jobs-restart-keyed", per_million, target=2, gate=6, unit="s of CPU per million", jobs=count)
+    bench.report_count("jobs-restart-keyed", per_million, target=2, gate=7, unit="s of CPU per million", jobs=count)
 
 
 def test_a_dead_worker_costs_one_record_and_moves_no_other_job(bench: Any) -> None:
