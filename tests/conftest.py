@@ -213,7 +213,7 @@ class CommandLine:
     def run(self, *words: object) -> Ran:
         """Run `mailboat --home HOME WORDS…`."""
         out, err = io.BytesIO(), io.BytesIO()
-        texts = [io.TextIOWrapper(one, encoding="utf-8", write_through=True) for one in (out, err)]
+        texts = [io.TextIOWrapper(item, encoding="utf-8", write_through=True) for item in (out, err)]
         with contextlib.redirect_stdout(texts[0]), contextlib.redirect_stderr(texts[1]):
             code = main(["--home", str(self.home), *map(str, words)])
         return Ran(code, out.getvalue().decode(), err.getvalue().decode())

@@ -113,7 +113,7 @@ class Bench:
                 printed = process.communicate()[0]
                 assert process.returncode == 0, f"{command} ended with {process.returncode}\n{printed}"
                 results.append(json.loads(printed.splitlines()[-1]))
-        return {key: sum(one[key] for one in results) for key in ("cpu_seconds", "count")}
+        return {key: sum(result[key] for result in results) for key in ("cpu_seconds", "count")}
 
     def peak(self, arguments: Command) -> int:
         """Run a command line of the project; the largest resident size of its process, in bytes."""

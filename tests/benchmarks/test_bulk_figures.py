@@ -54,8 +54,8 @@ def builds(bench: Any, max_nodes: int, *steps: str) -> dict[str, Any]:
 
 def stage_of(result: dict[str, Any], name: str) -> dict[str, Any]:
     """A stage that may have run in several pieces, as one."""
-    found = [one for one in result["stages"] if one["name"] == name]
-    return {"seconds": sum(one["seconds"] for one in found), "skew": max(one["skew"] for one in found)}
+    found = [stage for stage in result["stages"] if stage["name"] == name]
+    return {"seconds": sum(item["seconds"] for item in found), "skew": max(item["skew"] for item in found)}
 
 
 @pytest.mark.long("figures")
@@ -68,9 +68,9 @@ def test_spark_builds_nearly_as_fast_as_plain_loops_on_all_cores(bench: Any) -> 
     (result,) = builds(bench, MAX_NODES, f"{new_home(bench, 'throughput')}={site}")["builds"]
     assert result["built"] == floors[0]["count"]
     build = stage_of(result, "build")
-    plain_rate = sum(one["count"] / one["seconds"] for one in floors)
+    plain_rate = sum(floor["count"] / floor["seconds"] for floor in floors)
     slower = plain_rate / (result["built"] / build["seconds"])
-    dearer = result["build_cpu_seconds"] / (sum(one["cpu_seconds"] for one in floors) / CORES)
+    dearer = result["build_cpu_seconds"] / (sum(floor["cpu_seconds"] for floor in floors) / CORES)
     facts = {"packages": result["built"], "skew": round(build["skew"], 2), "by_the_clock": round(slower, 2)}
     facts["stage_cpu_seconds"] = round(result["build_cpu_seconds"], 2)
     bench.report_count(
@@ -98,11 +98,11 @@ def test_time_and_memory_of_the_driver_follow_the_packages(bench: Any) -> None:
         seconds=round(results[1]["seconds"], 1),
         **{f"{name}_seconds": round(value, 1) for name, value in results[1]["stage_seconds"].items()},
     )
-    memory = [one["peak_bytes"] + one["java_peak_bytes"] for one in results]
+    memory = [result["peak_bytes"] + result["java_peak_bytes"] for result in results]
     bench.report_count(
         "bulk-driver-memory", memory[1] / memory[0], target=1.5, unit="ratio of peaks", peak_mib=memory[1] >> 20
     )
-    shuffled = [one["shuffle_bytes"] / one["manifest_bytes"] for one in results]
+    shuffled = [result["shuffle_bytes"] / result["manifest_bytes"] for result in results]
     bench.report_count("bulk-shuffle", max(shuffled), target=2.0, unit="shuffled ÷ manifest bytes")
 
 

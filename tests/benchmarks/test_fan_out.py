@@ -71,7 +71,7 @@ def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
         return runs[subscribers][-1]
 
     def ratio_of(kind: str) -> float:
-        return statistics.median(one[kind] for one in runs[many]) / statistics.median(one[kind] for one in runs[1])
+        return statistics.median(item[kind] for item in runs[many]) / statistics.median(item[kind] for item in runs[1])
 
     samples = bench.ratios(lambda: counted(1), lambda: counted(many), 2)
     # it writes the same and opens and closes one pipe. What it reads more are pages of the journal:

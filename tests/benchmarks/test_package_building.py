@@ -9,7 +9,7 @@ from grpc_tools import protoc
 
 STEADY = {"MALLOC_MMAP_THRESHOLD_": "268435456", "MALLOC_TRIM_THRESHOLD_": "268435456"}
 """Both sides keep the memory that they free, as a process does that has run for a while. A fresh one gives the state of
-each packer, 256 KiB, back to the system and takes it anew with every entry: page faults that have nothing to do with
+each packer, 256 KiB, back to the system and takes it again with every entry: page faults that have nothing to do with
 either side, but weigh on the one that packs more."""
 
 

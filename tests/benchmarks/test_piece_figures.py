@@ -126,4 +126,4 @@ def append_orphans(home: Path, count: int) -> None:
                 PieceMessage(SlingId("d" * 36), AgentName("dead"), PackageId(f"p{number}"), 0, bytes(ORPHAN_BYTES))
                 for number in range(start, start + step)
             ]
-            journal.append(topic, [NewRecord(encode_piece(one), PIECE_HEADERS) for one in pieces])
+            journal.append(topic, [NewRecord(encode_piece(piece), PIECE_HEADERS) for piece in pieces])

@@ -136,7 +136,7 @@ def measure_status(count: int, folder: Path) -> dict[str, Any]:
             append_announcements(workspace.journal, workspace.topic(TopicRole.DISCOVERY), subscribers, count // 2)
             service.start()
             await_until(lambda service=service, wanted=subscribers: len(service.status().subscribers) == wanted)
-            await_until(lambda service=service: all(one.exact for one in service.queues(AUTHOR)))
+            await_until(lambda service=service: all(queue.exact for queue in service.queues(AUTHOR)))
 
             def look(service: ControlService = service) -> None:
                 service.status()
@@ -162,11 +162,11 @@ def measure_restart(count: int, folder: Path) -> dict[str, Any]:
         read = count_packages_read()
         with closing(service_of(workspace, folder)) as service:
             service.catch_up()
-            service._followers.start(with_log=False)  # the past is counted beside, by nobody who is waited for
+            service._followers.start(with_log=False)  # the past is counted beside, by no one who is waited for
             begin_cpu = time.process_time()
             page = service.queue(AUTHOR, "edge-7", max_items=100)
             cpu_seconds = time.process_time() - begin_cpu
-    assert [one.offset for one in page.items] == list(range(count // 10 + 1, count // 10 + 101))
+    assert [item.offset for item in page.items] == list(range(count // 10 + 1, count // 10 + 101))
     return {"records_read": read["package"], "cpu_ms": cpu_seconds * 1000}
 
 

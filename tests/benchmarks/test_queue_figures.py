@@ -164,7 +164,7 @@ def measure_restart(count: int) -> dict[str, float]:
         view = LogView(TOPIC, {AUTHOR}, journal.bounds(TOPIC))
         page = PageReader(view, CountingJournal()).page(AUTHOR, count // 10, 100)  # type: ignore[arg-type]
         cpu_seconds = time.process_time() - begin_cpu
-    assert [one.offset for one in page.entries] == list(range(count // 10, count // 10 + 100))
+    assert [entry.offset for entry in page.entries] == list(range(count // 10, count // 10 + 100))
     return {"records_read": records_read, "cpu_ms": cpu_seconds * 1000}
 
 

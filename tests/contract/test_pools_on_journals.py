@@ -57,8 +57,8 @@ class PoolContract:
 
     def statuses(self, stores: Stores) -> list[StatusMessage]:
         with closing(stores.journal.reader(stores.settings.status_topic, Offset(0))) as reader:
-            messages = [decode_message(one.headers, one.value) for one in read_to_end(reader, ReadLimits())]
-        return [one for one in messages if isinstance(one, StatusMessage)]
+            messages = [decode_message(item.headers, item.value) for item in read_to_end(reader, ReadLimits())]
+        return [message for message in messages if isinstance(message, StatusMessage)]
 
     def test_each_package_is_imported_and_confirmed_once_though_a_member_stands_still(
         self, stores: Stores, tmp_path: Path
@@ -74,9 +74,9 @@ class PoolContract:
         freeze.go_on()
         ended = members.stop()
         assert not members.errors
-        assert sum(one.imported for one in ended) == PACKAGES
-        assert Counter(one.package_id for one in self.statuses(stores)).most_common(1)[0][1] == 1
-        assert {one.status for one in self.statuses(stores)} == {PackageStatus.IMPORTED}
+        assert sum(item.imported for item in ended) == PACKAGES
+        assert Counter(status.package_id for status in self.statuses(stores)).most_common(1)[0][1] == 1
+        assert {status.status for status in self.statuses(stores)} == {PackageStatus.IMPORTED}
         with closing(stores.open_target()) as target:
             assert digest_of(target.source()) == digest_of(page_source(*named))
         last = stores.member("m4").run(is_endless=False)

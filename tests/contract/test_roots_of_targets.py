@@ -33,8 +33,8 @@ def test_only_content_within_the_roots_is_ever_written(tmp_path: Path, kind: str
         found = content_of(target)
         assert found[0] == a_folder("/site")
         assert [node.path for node in found] == ["/site", "/site/de", "/site/de/c"]
-        assert [one.offset for one in target.ledger.given_up()] == [1, 3, 4, 6, 7]
-        assert {one.cause.code for one in target.ledger.given_up()} == {"RootsExceeded"}
+        assert [item.offset for item in target.ledger.given_up()] == [1, 3, 4, 6, 7]
+        assert {item.cause.code for item in target.ledger.given_up()} == {"RootsExceeded"}
         position = target.ledger.position()
         assert position is not None
         assert position.next_offset == 8

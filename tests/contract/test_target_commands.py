@@ -64,8 +64,8 @@ def test_commands_are_taken_with_the_position_behind_them(kind: str, tmp_path: P
     with closing(opened(kind, tmp_path)) as target:
         assert target.ledger.commands.position() == at(3)
         found = target.ledger.commands.open_commands()
-        assert [replace(one, sequence=0) for one in found] == [a_clear(7), a_clear(9, "second")]
-        assert len({one.sequence for one in found}) == 2
+        assert [replace(item, sequence=0) for item in found] == [a_clear(7), a_clear(9, "second")]
+        assert len({item.sequence for item in found}) == 2
         target.ledger.commands.take([], [], at(4))
         assert target.ledger.commands.position() == at(4)
         assert target.ledger.commands.open_commands() == found
@@ -89,7 +89,7 @@ def test_what_a_command_has_done_is_kept_with_the_content_and_its_answer_is_sent
         batch.commit(at(8))
     assert not target.ledger.commands.open_commands()
     assert target.ledger.commands.answer_to("first") == an_answer("first", 3)
-    sent = {one.message for one in target.ledger.pending_statuses(10)}
+    sent = {pending_status.message for pending_status in target.ledger.pending_statuses(10)}
     assert sent == {a_status(6), an_answer("first", 3)}
 
 
@@ -97,7 +97,7 @@ def test_an_answer_can_be_given_at_once_and_again(target: Target) -> None:
     target.ledger.commands.take([], [an_answer("first")], at(3))
     target.ledger.commands.take([], [an_answer("first")], at(4))
     assert target.ledger.commands.answer_to("first") == an_answer("first")
-    assert [one.message for one in target.ledger.pending_statuses(10)] == [an_answer("first")] * 2
+    assert [pending_status.message for pending_status in target.ledger.pending_statuses(10)] == [an_answer("first")] * 2
     assert not target.ledger.commands.open_commands()
 
 
@@ -126,7 +126,7 @@ def test_a_redrive_marks_the_entry_that_it_names(target: Target) -> None:
     redrive = OpenCommand(0, CommandVerb.REDRIVE, Offset(2), None, "again")
     target.ledger.commands.take([redrive], [], at(1))
     assert target.ledger.redrives() == [an_entry(2)]
-    assert [replace(one, sequence=0) for one in target.ledger.commands.open_commands()] == [redrive]
+    assert [replace(open_command, sequence=0) for open_command in target.ledger.commands.open_commands()] == [redrive]
 
 
 @pytest.mark.parametrize("kind", LASTING)
@@ -159,9 +159,12 @@ def test_a_target_of_the_version_before_gets_room_for_commands(tmp_path: Path) -
         ):
             connection.execute(statement)
     with closing(open_target(place)) as target:
-        assert [one.message for one in target.ledger.pending_statuses(10)] == [a_status(1)]
+        assert [pending_status.message for pending_status in target.ledger.pending_statuses(10)] == [a_status(1)]
         target.ledger.commands.take([a_clear(7)], [an_answer("second")], at(3))
-        assert [one.message for one in target.ledger.pending_statuses(10)] == [a_status(1), an_answer("second")]
+        assert [pending_status.message for pending_status in target.ledger.pending_statuses(10)] == [
+            a_status(1),
+            an_answer("second"),
+        ]
     with opened_ledger(place) as ledger:
         assert len(ledger.commands.open_commands()) == 1
 
@@ -197,7 +200,7 @@ def test_a_target_of_version_10_gets_room_for_restores(tmp_path: Path) -> None:
         ):
             connection.execute(statement)
     with closing(open_target(place)) as target:
-        assert [one.is_void for one in target.ledger.commands.open_commands()] == [False]
+        assert [open_command.is_void for open_command in target.ledger.commands.open_commands()] == [False]
         assert target.ledger.restored is None
 
 

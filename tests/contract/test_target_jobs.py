@@ -38,6 +38,6 @@ def test_jobs_are_stored_with_the_commit_and_wait_in_order(tmp_path: Path, kind:
                 batch.add_job(job)
             batch.commit(POSITION)
         pending = target.ledger.jobs.pending(2)
-        assert [one.job for one in pending] == jobs[:2]
+        assert [item.job for item in pending] == jobs[:2]
         target.ledger.jobs.forget(pending[-1].sequence)
-        assert [one.job for one in target.ledger.jobs.pending(10)] == jobs[2:]
+        assert [item.job for item in target.ledger.jobs.pending(10)] == jobs[2:]

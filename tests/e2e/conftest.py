@@ -107,7 +107,7 @@ class Broker:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """It answers nobody meanwhile, and loses nothing."""
+        """It answers no one meanwhile, and loses nothing."""
         self.process.pause()
         try:
             yield

@@ -19,7 +19,7 @@ def test_an_agent_pod_publishes_a_tree_and_comes_back_from_a_kill_with_all_of_it
     assert author.served() == site
     answer = json.loads(author.namespace.read_url("Pod/author-0:8080", "readyz"))
     assert answer["ready"]
-    assert [one["name"] for one in answer["agents"]] == ["author", "web"]
+    assert [agent["name"] for agent in answer["agents"]] == ["author", "web"]
 
     author.kill()
 

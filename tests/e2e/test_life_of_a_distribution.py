@@ -179,8 +179,8 @@ class Story:
     def served_members(self) -> set[str]:
         """Pods that the pool's Service leads to now."""
         slices = self.namespace.list("EndpointSlice", "kubernetes.io/service-name=edge")
-        endpoints = [one for part in slices for one in part.get("endpoints") or ()]
-        return {one["targetRef"]["name"] for one in endpoints if one["conditions"]["ready"]}
+        endpoints = [item for part in slices for item in part.get("endpoints") or ()]
+        return {endpoint["targetRef"]["name"] for endpoint in endpoints if endpoint["conditions"]["ready"]}
 
 
 @pytest.fixture(scope="module")
@@ -497,7 +497,7 @@ def test_a_killed_broker_holds_content_up_and_loses_none(story: Story, broker: A
 
 def test_kubectl_mailboat_tells_how_far_the_members_are(story: Story) -> None:
     told = json.loads(story.mailboat("status", "-o", "json"))
-    assert {"edge-0", "edge-1"} <= {one["name"] for one in told["subscribers"]}
+    assert {"edge-0", "edge-1"} <= {subscriber["name"] for subscriber in told["subscribers"]}
     words = ("kubectl", "mailboat", "-n", "default", "status")
     done = subprocess.run(words, env=story.namespace.cluster.environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -601,7 +601,7 @@ def test_a_shared_pool_scales_by_its_one_lag_and_its_members_import_each_package
         story.publish_page(page)
     story.namespace.wait("SubscriberPool", "shared", lambda pool: pool["status"].get("maxLag") == SHARED_PAGES)
     told = json.loads(story.mailboat("status", "-o", "json"))["subscribers"]
-    assert [one["lag"] for one in told if one["name"] == "shared"] == [SHARED_PAGES]
+    assert [item["lag"] for item in told if item["name"] == "shared"] == [SHARED_PAGES]
     story.namespace.wait("SubscriberPool", "shared", has_replicas(2))  # KEDA asked a member for the lag
     story.namespace.wait("Pod", "shared-1", has_started)
     story.mailboat("subscribers", "resume", "shared", "--wait", "120")

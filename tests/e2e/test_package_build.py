@@ -71,8 +71,8 @@ def spark_operator(
     """Kubeflow's operator, looking after the namespace from beside the cluster. It submits by the Spark of our lock."""
     definitions = [yaml.safe_load(file.read_text()) for file in Path(spark.definitions).glob("*.yaml")]
     everything = cluster.objects
-    everything.apply(*(one for one in definitions if one["kind"] == DEFINITION))
-    everything.wait_for("Established", *(f"{DEFINITION}/{name_of(one)}" for one in definitions))
+    everything.apply(*(definition for definition in definitions if definition["kind"] == DEFINITION))
+    everything.wait_for("Established", *(f"{DEFINITION}/{name_of(definition)}" for definition in definitions))
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": shared_namespace.name}
     rights = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     binding = {"name": f"{ACCOUNT}-{shared_namespace.name}"}
@@ -109,7 +109,7 @@ def _place_of(cluster: Any, namespace: Any, file: Path) -> dict[str, str]:
     config = yaml.safe_load(Path(cluster.client.kubeconfig).read_text())
     asked = AuthenticationV1TokenRequest(spec=V1TokenRequestSpec(audiences=[], expiration_seconds=7200))
     granted = cluster.client.core.create_namespaced_service_account_token(ACCOUNT, namespace.name, asked)
-    config["users"] = [{"name": one["name"], "user": {"token": granted.status.token}} for one in config["users"]]
+    config["users"] = [{"name": user["name"], "user": {"token": granted.status.token}} for user in config["users"]]
     file.touch(mode=0o600)
     file.write_text(yaml.safe_dump(config))
     host, _, port = config["clusters"][0]["cluster"]["server"].removeprefix("https://").partition(":")
@@ -138,7 +138,9 @@ def harbour(cluster: Any, shared_namespace: Any, spark_operator: None, kafka: st
 def installed(cluster: Any, namespace: Any, settings: list[str], kafka: str, s3: str) -> Iterator[Any]:
     """The namespace, as long as the operator is installed in it."""
     release = ("mailboat-builds", str(CHART), "--namespace", namespace.name, "--timeout=120s", "--wait")
-    cluster.run("helm", "upgrade", "--install", *release, *(word for one in settings for word in ("--set", one)))
+    cluster.run(
+        "helm", "upgrade", "--install", *release, *(word for setting in settings for word in ("--set", setting))
+    )
     namespace.make_source()
     namespace.write_files("filler", "/site", TREE)
     keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
@@ -226,7 +228,7 @@ def test_a_driver_that_is_killed_while_it_publishes_is_followed_by_one_that_goes
     status = harbour.get("PackageBuild", "killed")["status"]
     assert status["attempt"] > 1
     assert status["packagesDone"] == status["packagesTotal"] == len(parts) > MANY
-    assert [(one.sequence, one.total) for one in parts] == [(number, len(parts)) for number in range(len(parts))]
+    assert [(part.sequence, part.total) for part in parts] == [(number, len(parts)) for number in range(len(parts))]
     eventually(lambda: pages.items() <= harbour.read_files("edge-0", CONTENT).items(), "a page does not arrive")
 
 
@@ -276,8 +278,8 @@ class PackageLog:
     def parts(self, build_id: str) -> list[BulkPart]:
         """The packages of a build, in their order in the log."""
         records = once_available(lambda: read_to_end(self._journal.reader(self._topic, Edge.EARLIEST)))
-        messages = [decode_package(one.value) for one in records if dict(one.headers)["type"] == b"2"]
-        return [one.bulk for one in messages if one.bulk is not None and one.bulk.build_id == build_id]
+        messages = [decode_package(record.value) for record in records if dict(record.headers)["type"] == b"2"]
+        return [message.bulk for message in messages if message.bulk is not None and message.bulk.build_id == build_id]
 
 
 def placed_pods(namespace: Any) -> set[str]:
@@ -289,9 +291,9 @@ def placed_pods(namespace: Any) -> set[str]:
 def runs_of(namespace: Any) -> list[str]:
     """The builds that the timetable made."""
     return [
-        name_of(one)
-        for one in namespace.list("PackageBuild")
-        if any(owner["name"] == "minutely" for owner in one["metadata"].get("ownerReferences", ()))
+        name_of(item)
+        for item in namespace.list("PackageBuild")
+        if any(owner["name"] == "minutely" for owner in item["metadata"].get("ownerReferences", ()))
     ]
 
 

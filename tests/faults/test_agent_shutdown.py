@@ -38,13 +38,13 @@ class Load:
         self.enough = threading.Event()
         self._url = url
         self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(CALLERS)]
-        for one in self._threads:
-            one.start()
+        for thread in self._threads:
+            thread.start()
 
     def join(self) -> None:
-        for one in self._threads:
-            one.join(PATIENCE_SECONDS)
-            assert not one.is_alive()
+        for thread in self._threads:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
 
     def _publish(self, caller: int) -> None:
         number = 0
@@ -111,7 +111,9 @@ def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(
             for request, before in load.accepted.items():
                 after = control.distribute("author", parse_request("ADD", before.paths, request_id=request))
                 assert (after.repeated, after.offset) == (True, before.offset)
-            wait_until(lambda: {one.name for one in control.status().subscribers} == EDGES, "both to be known")
+            wait_until(
+                lambda: {subscriber.name for subscriber in control.status().subscribers} == EDGES, "both to be known"
+            )
             last = max(load.accepted.values(), key=lambda one: one.offset)
             done = control.distribution("author", last.package_id, wait_seconds=60.0)
             assert (done.state, set(done.imported)) == ("distributed", EDGES)

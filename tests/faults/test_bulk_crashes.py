@@ -16,12 +16,12 @@ from support import bulk_scenario
 from support.engines import Engine, digest_of
 from support.forks import FORKS, end_of, fork, preload, run_child
 
-BULK = [one for one in Failpoint if one.startswith("bulk-")]
+BULK = [failpoint for failpoint in Failpoint if failpoint.startswith("bulk-")]
 APPENDING = [Failpoint.PUBLISHER_INTENT_STORED, Failpoint.PUBLISHER_APPENDED, Failpoint.PUBLISHER_RECEIPT_STORED]
 IN_LOOPS = {Failpoint.BULK_PART_STAGED, Failpoint.BULK_PART_PUBLISHED, *APPENDING}
 NAMED = "release-7"
 CASES = [
-    *((one, count, None) for one in (*BULK, *APPENDING) for count in ((1, 4) if one in IN_LOOPS else (1,))),
+    *((item, count, None) for item in (*BULK, *APPENDING) for count in ((1, 4) if item in IN_LOOPS else (1,))),
     (Failpoint.BULK_ROWS_STORED, 1, NAMED),
     (Failpoint.BULK_PUBLISHING_STORED, 1, NAMED),
     (Failpoint.BULK_PART_PUBLISHED, 4, NAMED),
@@ -32,16 +32,18 @@ preload("support.bulk_scenario")
 
 def parts(engine: Engine) -> list[PackageMessage]:
     """The packages of the second build, as the log has them."""
-    return [decode_package(one.value) for one in engine.records()[BEFORE:]]
+    return [decode_package(record.value) for record in engine.records()[BEFORE:]]
 
 
 def check(folder: Path) -> None:
     """Each package of the build stands in the log once, in order; a subscriber has the site, and so has the memory."""
     with Engine(folder / "home") as engine:
-        found = [one.bulk for one in parts(engine) if one.bulk is not None]
-        assert [(one.sequence, one.total) for one in found] == [(number, PUBLISHED) for number in range(PUBLISHED)]
-        assert len({one.build_id for one in found}) == 1
-        (build,) = [one for one in BuildRegistry(engine.blobs.builds).builds() if one.build_id == found[0].build_id]
+        found = [part.bulk for part in parts(engine) if part.bulk is not None]
+        assert [(item.sequence, item.total) for item in found] == [(number, PUBLISHED) for number in range(PUBLISHED)]
+        assert len({item.build_id for item in found}) == 1
+        (build,) = [
+            build for build in BuildRegistry(engine.blobs.builds).builds() if build.build_id == found[0].build_id
+        ]
         assert build.state is BuildState.COMPLETE
         target = engine.target("sqlite")
         engine.subscriber(target).run(Until.CAUGHT_UP)
@@ -52,7 +54,7 @@ def check(folder: Path) -> None:
 
 
 def test_every_step_of_the_driver_has_a_crash_test() -> None:
-    assert {one for one, _, _ in CASES} >= {one for one in Failpoint if one.startswith("bulk-")}
+    assert {one for one, _, _ in CASES} >= {failpoint for failpoint in Failpoint if failpoint.startswith("bulk-")}
 
 
 @pytest.mark.rotates("failpoint")
@@ -76,7 +78,7 @@ def test_a_driver_whose_memory_was_lost_finds_its_packages_in_the_log(tmp_path: 
         file.unlink()
     assert run_child(bulk_scenario.build, str(tmp_path), NAMED) == 0
     with Engine(tmp_path / "home") as engine:
-        found = [one.bulk.sequence for one in parts(engine) if one.bulk is not None]
+        found = [part.bulk.sequence for part in parts(engine) if part.bulk is not None]
         assert found == list(range(PUBLISHED))
 
 
@@ -84,7 +86,7 @@ def test_of_two_drivers_of_one_build_one_publishes_and_the_other_does_nothing(tm
     bulk_scenario.prepare(tmp_path)
     barrier = FORKS.Barrier(2)
     both = [fork(bulk_scenario.build_when_all_are_ready, str(tmp_path), barrier) for _ in range(2)]
-    codes = {end_of(one) for one in both}
+    codes = {end_of(item) for item in both}
     assert codes <= {0, bulk_scenario.BUSY_EXIT_CODE}
     assert 0 in codes
     check(tmp_path)

@@ -63,7 +63,7 @@ def order(boat: Any, site: Path) -> tuple[ExecutorWorkspace, Recipe, list[Bin]]:
     with Workspace(Home(boat.home)) as workspace:
         recipe = recipe_for(workspace, BuildRequest(str(site), [ROOT], BUDGET))
         place = ExecutorWorkspace.of(workspace.home)
-    bins = [one for one in cut_now(site) if isinstance(one, Bin)]
+    bins = [item for item in cut_now(site) if isinstance(item, Bin)]
     assert file.is_file()
     return place, recipe, bins
 
@@ -120,9 +120,9 @@ def test_a_task_that_runs_twice_at_once_stores_and_says_the_same(boat: Any, orde
         return [row.result for row in build_work(work)]
 
     with ThreadPoolExecutor(2) as pool:
-        first, second = [one.result() for one in (pool.submit(task), pool.submit(task))]
+        first, second = [item.result() for item in (pool.submit(task), pool.submit(task))]
     assert first == second
-    large = {one.package_digest.hex() for one in first if one.payload is None}
+    large = {item.package_digest.hex() for item in first if item.payload is None}
     assert large
     assert {path.name for path in stored(boat)} == large
 
@@ -139,7 +139,7 @@ def test_a_passing_fault_of_the_store_is_waited_out(order: Any, broken: Any, mon
     monkeypatch.setattr(pipeline, "_PAUSE_SECONDS", 0.001)
     stores = broken(BlobStoreUnavailableError("503 SlowDown", retry_after_seconds=0.001), times=3)
     results = [row.result for row in build_work(work_of(order))]
-    assert [type(one) for one in results] == [BuiltBin] * len(order[2])
+    assert [type(result) for result in results] == [BuiltBin] * len(order[2])
     assert len(stores) == 1
 
 
@@ -156,7 +156,7 @@ def test_a_store_that_stays_away_ends_the_task_for_spark_to_try_again(
 def test_a_full_disk_is_told_by_name_and_what_was_built_before_it_stays(boat: Any, order: Any, broken: Any) -> None:
     broken(StorageFullError("no room for blobs"), times=1_000)
     results = [row.result for row in build_work(work_of(order))]
-    assert [type(one) for one in results[:-1]] == [BuiltBin] * (len(results) - 1)
+    assert [type(result) for result in results[:-1]] == [BuiltBin] * (len(results) - 1)
     assert isinstance(results[-1], StorageFullError)
     assert len(results) < len(order[2])
     assert stored(boat)
@@ -166,8 +166,8 @@ def test_a_source_that_changed_since_it_was_cut_is_no_package_and_the_others_are
     bins = order[2]
     assert change_some(site, 0.05) > 0
     results = [row.result for row in build_work(work_of(order))]
-    problems = [one for one in results if isinstance(one, Problem)]
-    assert {one.name for one in problems} == {"SourceChanged"}
+    problems = [result for result in results if isinstance(result, Problem)]
+    assert {problem.name for problem in problems} == {"SourceChanged"}
     assert 0 < len(problems) < len(bins) == len(results)
 
 
@@ -182,7 +182,7 @@ def rows_of(boat: Any, site: Path, items: Sequence[Cut]) -> Iterator[pa.RecordBa
     options = {"path": str(boat.home), "source": str(site), "maxContentBytes": "40000", "maxNodes": "30"}
     fingerprint = recipe_fingerprint(sink_order(options).recipe)
     for part in (items[:2], items[2:]):
-        yield batch_of(CUT_COLUMNS, [cut_row(one, fingerprint) for one in part])
+        yield batch_of(CUT_COLUMNS, [cut_row(item, fingerprint) for item in part])
 
 
 def cut_now(site: Path) -> list[Bin | UnlistedEntry]:
@@ -202,8 +202,8 @@ def test_a_task_of_a_sink_builds_its_rows_and_the_commit_publishes_them(boat: An
     unlisted = UnlistedEntry(NodePath("/odd"), PathRefusedError("a pipe"))
     writer = sink_of(boat, site)
     done = writer.write(rows_of(boat, site, [*bins, unlisted]))
-    assert [*done.results()] == [one.signature for one in bins]
-    assert {type(one) for one in done.results().values()} == {BuiltBin}
+    assert [*done.results()] == [bin_.signature for bin_ in bins]
+    assert {type(result) for result in done.results().values()} == {BuiltBin}
     writer.commit([done, None])
     (build,) = boat.json("bulk", "status")["builds"]
     assert (build["build_id"], build["published"]) == ("by-hand", len(bins))
@@ -227,7 +227,7 @@ def test_what_cannot_be_listed_is_not_removed_by_a_sink_whose_rows_do_not_tell_i
     page.unlink()
     page.symlink_to("/nowhere")
     writer = sink_of(boat, site, "without-the-page")
-    writer.commit([writer.write(rows_of(boat, site, [one for one in cut_now(site) if isinstance(one, Bin)]))])
+    writer.commit([writer.write(rows_of(boat, site, [item for item in cut_now(site) if isinstance(item, Bin)]))])
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     assert (tmp_path / "web" / "s00" / "index.html").read_text() == "a page"
 
@@ -295,8 +295,8 @@ def test_a_path_that_cannot_be_read_is_told_and_the_others_are_cut(site: Path, o
     (site / "s00" / "odd.html").symlink_to("/nowhere")
     stage, works = cut_stage(recipe, [Branch(ROOT, is_deep=True)], 3)
     items = [cut_of(row._asdict()) for work in works for row in stage.perform(work)]
-    assert [one.path for one in items if isinstance(one, UnlistedEntry)] == ["/s00/odd.html"]
-    assert any(isinstance(one, Bin) for one in items)
+    assert [item.path for item in items if isinstance(item, UnlistedEntry)] == ["/s00/odd.html"]
+    assert any(isinstance(item, Bin) for item in items)
     assert place
 
 

@@ -23,8 +23,8 @@ from support import crash_scenario
 from support.engines import COMMANDS, EDGE, SLING_ID, TARGET_KINDS, Engine, digest_of, page_source
 from support.forks import preload, run_child
 
-PUBLISHER = [one for one in Failpoint if one.startswith("publisher-")]
-SUBSCRIBER = [one for one in Failpoint if one.startswith("subscriber-")]
+PUBLISHER = [failpoint for failpoint in Failpoint if failpoint.startswith("publisher-")]
+SUBSCRIBER = [failpoint for failpoint in Failpoint if failpoint.startswith("subscriber-")]
 IN_PLACE = [Failpoint.TARGET_REDO_STORED, Failpoint.TARGET_FILE_REPLACED, Failpoint.TARGET_REDO_DONE]
 BUILDS = [Failpoint.TARGET_HELD_BACK]  # see test_exposure_crashes.py
 GENERATIONS = [Failpoint.TARGET_GENERATION_BUILT, Failpoint.TARGET_GENERATION_FLIPPED]
@@ -72,7 +72,9 @@ def copy_of(published: Path, into: Path) -> Path:
 
 def messages(engine: Engine) -> dict[int, PackageMessage]:
     """The packages in the log by offset, without the pieces that some of them are in."""
-    return {one.offset: decode_package(one.value) for one in engine.records() if one.headers == PACKAGE_HEADERS}
+    return {
+        record.offset: decode_package(record.value) for record in engine.records() if record.headers == PACKAGE_HEADERS
+    }
 
 
 def purged_offsets(engine: Engine) -> list[int]:
@@ -86,7 +88,9 @@ def purged_offsets(engine: Engine) -> list[int]:
 
 def test_every_failpoint_has_a_crash_test() -> None:
     others = {
-        one for one in Failpoint if one.startswith(("events-", "delivery-", "bulk-", "jobs-", "pool-"))
+        failpoint
+        for failpoint in Failpoint
+        if failpoint.startswith(("events-", "delivery-", "bulk-", "jobs-", "pool-"))
     }  # see their own tests
     covered = {*PUBLISHER, *BUILDS, *others, *(failpoint for failpoint, _ in SUBSCRIBER_CASES)}
     assert covered == set(Failpoint)
@@ -131,12 +135,12 @@ def test_j21_a_subscriber_killed_at_any_step_imports_and_adds_jobs_once(
         packages = messages(engine)
         poison = next(offset for offset, one in packages.items() if one.request_id == crash_scenario.POISON)
         confirmed = {offset for offset, one in packages.items() if one.request_id != "ping"}
-        assert Counter(one.offset for one in engine.statuses()) == dict.fromkeys(confirmed, 1)
-        failed = [one.offset for one in engine.statuses() if one.status is PackageStatus.REMOVED_FAILED]
-        assert failed == [poison] == [one.offset for one in target.ledger.given_up()]
-        removed = [one.offset for one in engine.statuses() if one.status is PackageStatus.REMOVED]
+        assert Counter(status.offset for status in engine.statuses()) == dict.fromkeys(confirmed, 1)
+        failed = [status.offset for status in engine.statuses() if status.status is PackageStatus.REMOVED_FAILED]
+        assert failed == [poison] == [item.offset for item in target.ledger.given_up()]
+        removed = [status.offset for status in engine.statuses() if status.status is PackageStatus.REMOVED]
         assert removed == [crash_scenario.CLEARED]
-        answers = {one.command_id: (one.state, one.removed) for one in engine.results()}
+        answers = {result.command_id: (result.state, result.removed) for result in engine.results()}
         assert answers == {"clear": (CommandState.DONE, 1), "redrive": (CommandState.REFUSED, 0)}
         assert len(engine.results()) == len(answers), "a command was answered twice"
         assert not target.ledger.commands.open_commands()

@@ -75,7 +75,7 @@ def test_without_room_it_waits_and_goes_on_when_there_is_room_again(
     assert target.ledger.given_up() == []
     engine.subscriber(target).run(Until.CAUGHT_UP)
     assert digest_of(target.source()) == digest_of(source)
-    assert Counter(one.offset for one in engine.statuses()) == {0: 1, 1: 1}
+    assert Counter(status.offset for status in engine.statuses()) == {0: 1, 1: 1}
     target.close()
 
 
@@ -152,7 +152,7 @@ def test_a_journal_trimmed_under_a_running_subscriber_stops_it_too(engine: Engin
     target.close()
 
 
-def test_a_journal_made_anew_stops_it_and_leaves_the_content(
+def test_a_journal_made_again_stops_it_and_leaves_the_content(
     engine: Engine, home: Path, source: FolderSource, tmp_path: Path
 ) -> None:
     publish_each(engine, source)
@@ -162,7 +162,7 @@ def test_a_journal_made_anew_stops_it_and_leaves_the_content(
     with SqliteJournal.create(tmp_path / "other.db", SystemClock()) as other:
         for topic in (PACKAGES, STATUSES):
             other.ensure_topic(topic, TopicSettings())
-        other.append(PACKAGES, [NewRecord(one.value, one.headers) for one in engine.records()])
+        other.append(PACKAGES, [NewRecord(record.value, record.headers) for record in engine.records()])
         with pytest.raises(JournalReplacedError):
             engine.subscriber(target, None, lambda ports: replace(ports, journal=other)).run(Until.CAUGHT_UP)
     assert digest_of(target.source()) == before

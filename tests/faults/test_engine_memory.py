@@ -55,7 +55,7 @@ def assert_imported_is_source(engine: Engine, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("regrown", [0, 4])
-def test_after_a_lost_tail_request_ids_publish_anew_and_changed_ships_all_again(
+def test_after_a_lost_tail_request_ids_publish_again_and_changed_ships_all_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, regrown: int
 ) -> None:
     home = tmp_path / "home"
@@ -111,7 +111,7 @@ def test_two_processes_with_one_request_id_remember_what_the_winner_shipped(tmp_
         site_with(tmp_path, x="1")
         (winner,) = engine.publisher().publish_all(slow_requests(), source)
         assert not winner.is_repeat
-        assert [one.nodes for one in engine.publisher().publish_changed(source)] == [1]
+        assert [item.nodes for item in engine.publisher().publish_changed(source)] == [1]
         assert_imported_is_source(engine, tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_what_a_failed_publish_had_staged_does_not_count_for_the_next_one_of_its
         with pytest.raises(SourceChangedError):
             publisher.publish(request("/big", "job"), Torn(tmp_path / "site"))
         publisher.publish(request("/x", "job"), source)
-        assert sum(one.nodes for one in publisher.publish_changed(source)) >= 1300
+        assert sum(item.nodes for item in publisher.publish_changed(source)) >= 1300
         assert_imported_is_source(engine, tmp_path)
 
 

@@ -17,8 +17,8 @@ from support import event_scenario
 from support.event_scenario import PACKAGES
 from support.forks import preload, run_child
 
-RAISING = [one for one in Failpoint if one.startswith("events-")]
-POSTING = [one for one in Failpoint if one.startswith("delivery-")]
+RAISING = [failpoint for failpoint in Failpoint if failpoint.startswith("events-")]
+POSTING = [failpoint for failpoint in Failpoint if failpoint.startswith("delivery-")]
 preload("support.event_scenario")
 
 
@@ -69,8 +69,8 @@ def test_a_publisher_killed_at_any_step_raises_each_event_once(
     for _ in range(2):
         assert run_child(event_scenario.raise_events, str(folder)) == 0
     events = event_scenario.events_of(folder)
-    assert [one.offset for one in events] == list(range(PACKAGES))
-    assert [(one.offset, one.missed[0].reason) for one in events if one.missed] == [(7, MissedReason.FAILED)]
+    assert [event.offset for event in events] == list(range(PACKAGES))
+    assert [(event.offset, event.missed[0].reason) for event in events if event.missed] == [(7, MissedReason.FAILED)]
 
 
 @pytest.mark.rotates("failpoint")
@@ -90,7 +90,7 @@ def test_a_webhook_killed_at_any_step_posts_each_event_in_order(
     event_scenario.raise_events(str(folder))
     assert run_child(event_scenario.post_events, str(folder), url, failpoint, count) == -signal.SIGKILL
     assert run_child(event_scenario.post_events, str(folder), url) == 0
-    ids = [one["id"] for one in taken]
+    ids = [item["id"] for item in taken]
     assert list(dict.fromkeys(ids)) == [f"p{number}" for number in range(PACKAGES)]
     repeated = len(ids) - PACKAGES
     assert repeated == (1 if failpoint is Failpoint.DELIVERY_SENT else 0)

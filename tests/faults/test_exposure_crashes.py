@@ -69,7 +69,7 @@ def test_a_build_is_shown_as_a_whole_whatever_step_the_subscriber_dies_at(
     assert run_child(folder) == 0
     assert shown(folder) == author.whole[-1] == digest_of_files({"a": "b2", "b": "b3", "c": "b1", "d": "b3", "e": "b1"})
     with Engine(folder) as engine, closing(engine.target("generations")) as target:
-        assert Counter(one.offset for one in engine.statuses()) == dict.fromkeys(range(len(LOG)), 1)
+        assert Counter(status.offset for status in engine.statuses()) == dict.fromkeys(range(len(LOG)), 1)
         assert tree_digest(target.source().walk(ROOT)).hex() == author.whole[-1]
         position = target.ledger.position()
         assert position is not None

@@ -22,7 +22,7 @@ from mailboat.operations.journal_inspection import records_of
 from support import job_scenario
 from support.forks import preload, run_child
 
-WORKING = [one for one in Failpoint if one.startswith("jobs-")]
+WORKING = [failpoint for failpoint in Failpoint if failpoint.startswith("jobs-")]
 preload("support.job_scenario")
 
 
@@ -39,7 +39,7 @@ def test_a_worker_killed_at_any_step_loses_no_job_and_ends_none_twice(
         topic = open_job_topic(journal)
 
         def count_ends(_: Offset, applied: Applied) -> None:
-            ended.update(one.job for one in applied.transitions if one.state.final)
+            ended.update(transition.job for transition in applied.transitions if transition.state.final)
 
         while not topic.follow(0.0, count_ends):
             pass

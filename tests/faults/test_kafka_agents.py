@@ -151,7 +151,7 @@ def test_a_request_whose_answer_was_lost_is_published_once(
 # ---------------------------------------------------------------------------------------- topics cut and replaced
 
 
-def test_a_topic_made_anew_stops_a_subscriber_by_name_until_it_gets_a_new_target(
+def test_a_topic_made_again_stops_a_subscriber_by_name_until_it_gets_a_new_target(
     boat: Any, site: Path, web: Path, workspace: Workspace
 ) -> None:
     boat.do("publish", site, "/a.html")
@@ -166,7 +166,9 @@ def test_a_topic_made_anew_stops_a_subscriber_by_name_until_it_gets_a_new_target
     assert pages(web) == ["a.html"]
 
 
-def test_a_topic_made_anew_stops_a_subscriber_that_runs(boat: Any, site: Path, web: Path, workspace: Workspace) -> None:
+def test_a_topic_made_again_stops_a_subscriber_that_runs(
+    boat: Any, site: Path, web: Path, workspace: Workspace
+) -> None:
     boat.do("publish", site, "/a.html")
     with suppress(JournalReplacedError), running(boat, web) as outcome:
         wait_until(lambda: pages(web) == ["a.html"], "the first page")
@@ -230,7 +232,7 @@ def test_what_a_stranger_writes_is_passed_over_and_named_by_verify(
     assert pages(web) == ["a.html", "b.html"], ran.err
     verified = boat.run("journal", "verify", "-o", "json")
     assert verified.code == 1
-    assert [one["offset"] for one in verified.document["problems"]] == [1, 3]
+    assert [problem["offset"] for problem in verified.document["problems"]] == [1, 3]
 
 
 def test_a_message_that_is_there_twice_has_its_effect_once(

@@ -73,7 +73,7 @@ def test_appends_to_many_deleted_topics_say_so_in_whichever_way_the_library_tell
     assert [error for error in errors if type(error) is not TopicMissingError] == []
 
 
-def test_what_is_appended_after_a_topic_was_made_anew_is_there(
+def test_what_is_appended_after_a_topic_was_made_again_is_there(
     journal: KafkaJournal, other: KafkaJournal, topic: TopicName
 ) -> None:
     """The library's producer is not relied on to notice another topic of the same name."""
@@ -83,7 +83,7 @@ def test_what_is_appended_after_a_topic_was_made_anew_is_there(
         journal.ensure_topic(topic, FOREVER)
         records = some_records(5, f"round-{round_number}")
         journal.append(topic, records)
-        assert values_of(read_to_end(journal.reader(topic, Edge.EARLIEST))) == [one.value for one in records]
+        assert values_of(read_to_end(journal.reader(topic, Edge.EARLIEST))) == [record.value for record in records]
 
 
 def test_an_append_to_a_deleted_topic_ends_none_to_another_topic(

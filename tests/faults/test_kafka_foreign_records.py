@@ -83,7 +83,7 @@ def test_a_header_name_that_is_not_utf_8_stops_no_command_and_verify_names_its_r
     assert sorted(file.name for file in web.glob("*.html")) == ["a.html", "b.html"]
     verified = new_boat.run("journal", "verify", "-o", "json")
     assert verified.code == 1
-    assert [one["offset"] for one in verified.document["problems"]] == [1]
+    assert [problem["offset"] for problem in verified.document["problems"]] == [1]
     assert "names that are not UTF-8" in verified.document["problems"][0]["problem"]
     new_boat.do("journal", "show")
     new_boat.do("status")

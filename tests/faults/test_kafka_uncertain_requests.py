@@ -89,7 +89,7 @@ def test_a_message_that_only_the_leader_has_stays_the_only_one_when_the_others_a
         for number in followers:
             kafka_broker.brokers[number].await_start()
         receipt = publishing.result(LONG_WAIT_SECONDS)
-        found = [decode_package(one.value) for one in read_to_end(patient.reader(PACKAGES, Edge.EARLIEST))]
+        found = [decode_package(item.value) for item in read_to_end(patient.reader(PACKAGES, Edge.EARLIEST))]
     assert receipt.is_repeat
-    assert [one.package_id for one in found if one.request_id == "r1"] == [receipt.package_id]
-    assert {one.action for one in found} == {Action.ADD, Action.TEST}
+    assert [item.package_id for item in found if item.request_id == "r1"] == [receipt.package_id]
+    assert {item.action for item in found} == {Action.ADD, Action.TEST}

@@ -32,7 +32,7 @@ _NEVER = {
 }
 """Steps that a member of a pool with a `files:` target does not take, or only for commands."""
 
-OF_MEMBERS = [one for one in Failpoint if not one.startswith(_OF_OTHERS) and one not in _NEVER]
+OF_MEMBERS = [failpoint for failpoint in Failpoint if not failpoint.startswith(_OF_OTHERS) and failpoint not in _NEVER]
 COMBINATIONS = [
     (failpoint, count)
     for failpoint in OF_MEMBERS
@@ -45,8 +45,8 @@ def check_all_is_done(folder: Path, packages: int) -> None:
     paths = pool_scenario.paths(packages)
     with Engine(folder / "home") as engine:
         statuses = engine.statuses()
-        assert Counter(one.offset for one in statuses) == dict.fromkeys(range(packages), 1)
-        assert {one.status for one in statuses} == {PackageStatus.IMPORTED}
+        assert Counter(status.offset for status in statuses) == dict.fromkeys(range(packages), 1)
+        assert {status.status for status in statuses} == {PackageStatus.IMPORTED}
         with closing(open_job_topic(engine.journal)) as topic:
             while not topic.follow():
                 pass

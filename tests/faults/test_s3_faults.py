@@ -140,7 +140,7 @@ def test_a_truncated_object_is_corrupt(bench: Bench, store: S3BlobStore, s3_serv
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidAccessKeyId"])
-def test_expired_credentials_are_read_anew(bench: Bench, code: str) -> None:
+def test_expired_credentials_are_read_again(bench: Bench, code: str) -> None:
     keys = iter([S3Keys("old", "gone"), ADMIN])
     store = bench.store(read_keys=lambda: next(keys))
     bench.proxy.inject(Fault(status=403, code=code, method="PUT"))
@@ -218,7 +218,7 @@ def test_a_subscriber_waits_for_a_store_that_refuses_everything_and_gives_nothin
     observer = StopWhen(has_waited)
     statistics = watched_subscriber(engine, target, observer).run()
     assert (statistics.imported, statistics.failed) == (1, 0)
-    assert name in {one.cause.code for one in observer.seen if one.cause is not None}
+    assert name in {item.cause.code for item in observer.seen if item.cause is not None}
     target.close()
 
 
@@ -244,7 +244,7 @@ def test_a_subscriber_waits_for_keys_that_are_away_while_they_are_renewed(
     target, observer = engine.target("sqlite"), StopWhen(has_waited)
     statistics = watched_subscriber(engine, target, observer).run()
     assert (statistics.imported, statistics.failed) == (1, 0)
-    (cause,) = {one.cause.code: one.cause for one in observer.seen if one.cause is not None}.values()
+    (cause,) = {item.cause.code: item.cause for item in observer.seen if item.cause is not None}.values()
     assert cause.code == "BlobAccessDenied"
     assert "blobs.s3.access_key_id refers to the file" in cause.message
     target.close()
@@ -269,7 +269,7 @@ def test_a_blob_that_appears_later_is_imported_and_order_is_kept(
     statistics = watched_subscriber(engine, target, observer).run()
     client.close()
     assert (statistics.imported, statistics.failed) == (2, 0)
-    assert "BlobMissing" in {one.cause.code for one in observer.seen if one.cause is not None}
+    assert "BlobMissing" in {item.cause.code for item in observer.seen if item.cause is not None}
     assert digest_of(target.source()) == digest_of(site)
     target.close()
 

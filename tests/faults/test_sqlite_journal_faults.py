@@ -329,7 +329,9 @@ def test_a_restored_journal_that_grew_beyond_a_position_refuses_it(path: Path) -
     with SqliteJournal(path, SystemClock()) as journal:
         journal.append(TOPIC, [NewRecord(b"lost")] * 2)
         records = journal.reader(TOPIC, Edge.EARLIEST).read(ReadLimits(), 0.0).records
-        positions = [Position(journal.identity(TOPIC), Offset(one.offset + 1), one.leader_epoch) for one in records]
+        positions = [
+            Position(journal.identity(TOPIC), Offset(record.offset + 1), record.leader_epoch) for record in records
+        ]
         assert len({position.leader_epoch for position in positions}) == 2
     for leftover in path.parent.glob("journal.db-*"):
         leftover.unlink()

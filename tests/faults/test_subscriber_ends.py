@@ -98,12 +98,12 @@ def has_passed(home: Home, reached: int) -> bool:
 def messages(home: Home, role: TopicRole) -> list[Message]:
     with Workspace(home) as workspace:
         records = records_of(workspace.journal, workspace.topic(role), Edge.EARLIEST)
-        return [decode_message(one.headers, one.value) for one in records]
+        return [decode_message(record.headers, record.value) for record in records]
 
 
 def statuses(home: Home) -> Mapping[int, PackageStatus]:
-    found = [one for one in messages(home, TopicRole.STATUS) if isinstance(one, StatusMessage)]
-    told = {int(one.offset): one.status for one in found}
+    found = [message for message in messages(home, TopicRole.STATUS) if isinstance(message, StatusMessage)]
+    told = {int(item.offset): item.status for item in found}
     assert len(told) == len(found), "a package was confirmed twice"
     return told
 

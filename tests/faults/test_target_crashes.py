@@ -51,7 +51,9 @@ def content_and_position(target_text: str) -> tuple[list[Node], int]:
 
 
 def test_every_failpoint_of_targets_is_among_these() -> None:
-    assert {*OF_FILES, *OF_BUILDS, *OF_GENERATIONS} == {one for one in Failpoint if one.name.startswith("TARGET_")}
+    assert {*OF_FILES, *OF_BUILDS, *OF_GENERATIONS} == {
+        failpoint for failpoint in Failpoint if failpoint.name.startswith("TARGET_")
+    }
 
 
 @pytest.mark.parametrize(("kind", "failpoint"), STEPS)
@@ -155,7 +157,7 @@ def test_a_database_that_is_none_is_refused(tmp_path: Path, kind: str, content: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_target_whose_database_is_gone_is_never_begun_anew(tmp_path: Path, kind: str) -> None:
+def test_a_target_whose_database_is_gone_is_never_begun_again(tmp_path: Path, kind: str) -> None:
     target = target_in(tmp_path, kind)
     import_history(target, NoFailpoints())
     (tmp_path / ("target.db" if kind == "sqlite" else "target/.mailboat/state.db")).unlink()

@@ -1,6 +1,6 @@
 """A publisher of a large package dies at every step between upload, append and reply: one message or none.
 
-What nobody names afterwards is swept, what the message names is not: on a directory and on a real S3 server.
+What no one names afterwards is swept, what the message names is not: on a directory and on a real S3 server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from support.forks import preload, run_child
 from support.s3_server import ADMIN, S3Server
 from support.upload_scenario import LARGE, BucketPlace
 
-STEPS = [one for one in Failpoint if one.startswith("publisher-") and one is not Failpoint.PUBLISHER_PIECES_APPENDED]
+STEPS = [
+    failpoint
+    for failpoint in Failpoint
+    if failpoint.startswith("publisher-") and failpoint is not Failpoint.PUBLISHER_PIECES_APPENDED
+]
 """Pieces are what travels without a blob store; test_engine_crashes.py has them."""
 
 BEFORE_THE_APPEND = {

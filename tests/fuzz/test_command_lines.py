@@ -89,16 +89,18 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     """A command with its arguments and some of its options, good and hostile."""
     name = draw(st.sampled_from(sorted(COMMANDS)))
     line: list[str] = []
-    for one in COMMANDS[name].params:
-        if one.param_type_name == "argument":
-            count = draw(st.integers(0, 3)) if one.nargs == -1 else draw(st.integers(0 if not one.required else 1, 1))
-            line += [draw(words_for(one.name)) for _ in range(count)]
+    for param in COMMANDS[name].params:
+        if param.param_type_name == "argument":
+            count = (
+                draw(st.integers(0, 3)) if param.nargs == -1 else draw(st.integers(0 if not param.required else 1, 1))
+            )
+            line += [draw(words_for(param.name)) for _ in range(count)]
         elif (
-            one.opts[0] not in ENDLESS_OPTIONS
-            and (name, one.opts[0]) != ("events", "--follow")
-            and (one.required or draw(st.integers(0, 5)) == 0)
+            param.opts[0] not in ENDLESS_OPTIONS
+            and (name, param.opts[0]) != ("events", "--follow")
+            and (param.required or draw(st.integers(0, 5)) == 0)
         ):
-            line += [one.opts[0]] if one.is_flag else [one.opts[0], draw(words_for(one.name))]
+            line += [param.opts[0]] if param.is_flag else [param.opts[0], draw(words_for(param.name))]
     if draw(st.integers(0, 9)) == 0:
         line.insert(draw(st.integers(0, len(line))), draw(WORDS))
     line += ["--until", "caught-up"] if name == "subscribe" else []

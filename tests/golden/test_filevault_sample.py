@@ -1,6 +1,6 @@
 """What a FileVault package of ours looks like, entry by entry: a change of it is seen in review.
 
-Written anew by `python tests/golden/test_filevault_sample.py`. The zip's bytes are not compared: zlib builds differ.
+Written again by `python tests/golden/test_filevault_sample.py`. The zip's bytes are not compared: zlib builds differ.
 """
 
 from __future__ import annotations

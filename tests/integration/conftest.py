@@ -179,7 +179,7 @@ def spark_connectors() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def sling_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
-    """Agents of Apache Sling Distribution Journal 0.1.6; nobody has joined any topics yet."""
+    """Agents of Apache Sling Distribution Journal 0.1.6; no one has joined any topics yet."""
     log = tmp_path_factory.mktemp("sling") / "sling.log"
     process = JavaProgram(TESTS / "sling", "dev.mailboat.sling.Member", log)
     yield process

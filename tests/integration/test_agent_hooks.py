@@ -179,11 +179,11 @@ hooks.processors.before.process(PACKAGE)
 def members_of(group: int) -> list[int]:
     """The processes of a group that are not dead."""
     found = []
-    for one in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            state, _, its_group = one.read_text().rpartition(")")[2].split()[:3]
+            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
             if int(its_group) == group and state != "Z":
-                found.append(int(one.parent.name))
+                found.append(int(path.parent.name))
     return found
 
 

@@ -63,17 +63,26 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         archive, server = AgentArchive(process.workspace, process.restores), server_of(process)
         server.start()
         try:
-            wait_until(lambda: [one.state for one in control.status().subscribers] == ["current"] * 2)
+            wait_until(lambda: [subscriber.state for subscriber in control.status().subscribers] == ["current"] * 2)
             with HttpControl(server.url) as control:
                 order = parse_request("ADD", ("/index.html",), request_id="first")
                 sent = control.distribute("author", order)
                 done = control.distribution("author", "first", wait_seconds=PATIENCE_SECONDS)
                 assert (done.state, set(done.imported)) == ("distributed", {"edge-1", "edge-2"})
                 assert control.distribute("author", order).repeated
-                assert {one.subscriber for one in control.queues("author")} == {"edge-1", "edge-2"}
-                assert [one.count for one in control.queues("author") if not one.name.endswith("-error")] == [0, 0]
+                assert {queue.subscriber for queue in control.queues("author")} == {"edge-1", "edge-2"}
+                assert [queue.count for queue in control.queues("author") if not queue.name.endswith("-error")] == [
+                    0,
+                    0,
+                ]
                 assert archive.message(sent.offset).request_id == "first"
-                assert {one.role for one in archive.topics()} >= {"package", "status", "discovery", "command", "event"}
+                assert {topic.role for topic in archive.topics()} >= {
+                    "package",
+                    "status",
+                    "discovery",
+                    "command",
+                    "event",
+                }
                 assert list(control.topics()) == list(archive.topics())
                 assert control.records("package")[0].summary.startswith("ADD /index.html")
                 assert control.verify(reads_blobs=True).problems == ()
@@ -82,8 +91,8 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
                 assert (control.truncate("package", 1).removed, control.topics()[0].earliest_offset) == (1, 0)
                 assert control.truncate("package", 1, is_dry_run=False).earliest_offset == 1
                 assert control.remove_expired().removed == 0
-                assert {one.name for one in control.retention().subscribers} == {"edge-1", "edge-2"}
-                assert all(one.is_right for one in control.ensure_topics().topics)
+                assert {subscriber.name for subscriber in control.retention().subscribers} == {"edge-1", "edge-2"}
+                assert all(topic.is_right for topic in control.ensure_topics().topics)
                 assert control.bench(BenchPlan(rounds=10, seconds=0.05)).append.rounds == 10
                 with pytest.raises(UsageError, match="no subscriber of this agent imports into"):
                     control.store_snapshot(f"files:{tmp_path}", "stolen")
@@ -108,9 +117,9 @@ def test_a_subscriber_that_stops_leaves_the_others_running_and_tells_by_the_exit
     home = made(tmp_path, good, bad, publisher=PublisherAgentConfig("author", str(source)))
     with AgentProcess(home) as process:
         process.start()
-        stopped = wait_until(lambda: [one for one in process.readiness().agents if one.state == "stopped"])
-        assert [(one.name, one.reason) for one in stopped] == [("bad", "TargetOwned")]
-        wait_until(lambda: [one for one in process.readiness().agents if one.name == "good" and one.ready])
+        stopped = wait_until(lambda: [agent for agent in process.readiness().agents if agent.state == "stopped"])
+        assert [(item.name, item.reason) for item in stopped] == [("bad", "TargetOwned")]
+        wait_until(lambda: [agent for agent in process.readiness().agents if agent.name == "good" and agent.ready])
         assert not process.readiness().ready
         assert process.liveness().alive
         assert process.stop(process.deadline()) == 5
@@ -143,8 +152,8 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
         wait_until(lambda: process.readiness().ready)
 
         def stuck() -> set[str]:
-            for one in list(process._pulse._watched.values()):
-                one.stall_seconds = -1e9
+            for item in list(process._pulse._watched.values()):
+                item.stall_seconds = -1e9
             return {name.removeprefix("mailboat-") for name in process.liveness().stuck}
 
         wait_until(lambda: stuck() == expected)
@@ -156,7 +165,7 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
         assert "mailboat_sweep_failures_total 0.0" in scraped()
         assert process.stop(process.deadline()) == 0
         assert process.liveness().alive
-    lines = [one.getMessage() for one in caplog.records if one.name == "mailboat.agent.process"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "mailboat.agent.process"]
     assert lines[0].startswith("stopping (deadline ")
     assert "mailboat-subscriber-edge" in lines[0]
     assert lines[1].startswith("stopped cleanly, ")
@@ -195,8 +204,8 @@ def test_stopping_ends_within_the_deadline_and_is_not_ready_meanwhile(tmp_path: 
         deadline = Deadline(clock, PATIENCE_SECONDS)
         assert process.stop(deadline) == 0
         assert not deadline.is_over()
-        assert {one.state for one in process.readiness().agents if one.kind == "subscriber"} == {"stopped"}
-    left = {one.name for one in set(threading.enumerate()) - before if one.name.startswith("mailboat-")}
+        assert {agent.state for agent in process.readiness().agents if agent.kind == "subscriber"} == {"stopped"}
+    left = {item.name for item in set(threading.enumerate()) - before if item.name.startswith("mailboat-")}
     assert left == set()
 
 

@@ -54,7 +54,11 @@ def fleet(tmp_path: Path) -> Fleet:
 
 def outcome(client: HttpControl) -> RestoreView:
     """The restore of `web`, once it has ended."""
-    return wait_until(lambda: next((one for one in client.restores() if one.subscriber == "web" and one.is_over), None))
+    return wait_until(
+        lambda: next(
+            (restore for restore in client.restores() if restore.subscriber == "web" and restore.is_over), None
+        )
+    )
 
 
 def suspend(client: HttpControl) -> None:
@@ -68,7 +72,7 @@ def test_a_running_subscriber_is_restored_and_goes_on(tmp_path: Path, kind: str,
     fleet = Fleet(tmp_path, kind)
     with fleet.served(is_publishing=is_publishing) as (process, client):
         assert client.restores() == (RestoreView("web", fleet.target),)
-        assert [one.snapshot for one in client.snapshots()] == ["blob:old"]
+        assert [snapshot.snapshot for snapshot in client.snapshots()] == ["blob:old"]
         suspend(client)
         begun = client.restore_snapshot("old", fleet.target, is_replacing=True)
         assert (begun.subscriber, begun.snapshot, begun.target) == ("web", "blob:old", fleet.target)
@@ -171,8 +175,8 @@ def test_one_restore_at_a_time(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) ->
     with fleet.served() as (process, client):
         client.restore_snapshot("old", fleet.target, is_replacing=True)
         assert gate.entered.wait(PATIENCE_SECONDS)
-        assert [one.state for one in client.restores()] == ["restoring"]
-        assert [(one.state, one.reason) for one in process.readiness().agents][1:] == [("starting", "restoring")]
+        assert [restore.state for restore in client.restores()] == ["restoring"]
+        assert [(agent.state, agent.reason) for agent in process.readiness().agents][1:] == [("starting", "restoring")]
         with pytest.raises(TargetBusyError, match="a restore into the target of web is under way"):
             client.restore_snapshot("old", fleet.target, is_replacing=True)
         gate.opened.set()
@@ -203,7 +207,9 @@ def test_an_agent_that_stops_gives_a_restore_up(fleet: Fleet, monkeypatch: pytes
         process.ask_to_stop()
         threading.Timer(0.1, gate.opened.set).start()
         process.stop(Deadline(SystemClock(), PATIENCE_SECONDS))
-        assert [(one.state, one.error) for one in process.restores.restores()] == [("failed", "RestoreInterrupted")]
+        assert [(restore.state, restore.error) for restore in process.restores.restores()] == [
+            ("failed", "RestoreInterrupted")
+        ]
         with pytest.raises(TargetBusyError, match="the agent is stopping"):
             process.restores.restore_snapshot("old", fleet.target, is_replacing=True)
     assert (fleet.position(), fleet.names()) == (2, ["/a.html", "/b.html"])
@@ -227,7 +233,7 @@ def test_a_subscriber_that_ended_in_a_named_state_starts_again(fleet: Fleet) -> 
         process.restores.restore_snapshot("new", fleet.target, is_replacing=True)
         wait_until(lambda: process.readiness().ready)
         assert process.exit_code == 0
-        assert [one.state for one in process.restores.restores()] == ["done"]
+        assert [restore.state for restore in process.restores.restores()] == ["done"]
     assert fleet.position() == 3
 
 
@@ -320,8 +326,8 @@ def test_a_snapshot_of_other_roots_is_listed_with_them_and_refused_before_it_is_
         process.workspace.blobs.delete(bytes.fromhex(str(client.snapshots()[1].sha256)))
         with pytest.raises(SnapshotPartialError, match=r"holds /a.html only, the subscriber of .* imports /$"):
             client.restore_snapshot("part", fleet.target, is_replacing=True)
-        assert [one.state for one in client.restores()] == ["none", "none"]
-        assert [one.roots for one in client.snapshots()] == [(), ("/a.html",)]
+        assert [restore.state for restore in client.restores()] == ["none", "none"]
+        assert [snapshot.roots for snapshot in client.snapshots()] == [(), ("/a.html",)]
         _, out, _ = mailboat(capsys, "--url", client.url, "content", "snapshots")
         assert f"{part.target}, below /a.html only" in out
 

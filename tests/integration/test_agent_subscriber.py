@@ -97,22 +97,22 @@ class Agents:
 
     def messages(self, role: TopicRole) -> Sequence[Message]:
         records = records_of(self.workspace.journal, self.workspace.topic(role), Edge.EARLIEST)
-        return [decode_message(one.headers, one.value) for one in records]
+        return [decode_message(record.headers, record.value) for record in records]
 
     def announcements(self, name: AgentName = EDGE) -> Sequence[DiscoveryMessage]:
         found = self.messages(TopicRole.DISCOVERY)
-        return [one for one in found if isinstance(one, DiscoveryMessage) and one.sub_agent_name == name]
+        return [item for item in found if isinstance(item, DiscoveryMessage) and item.sub_agent_name == name]
 
     def says(self, is_so: Callable[[DiscoveryMessage], bool]) -> bool:
         """Whether its last announcement, if there is one yet, is so."""
         return any(map(is_so, self.announcements()[-1:]))
 
     def results(self) -> Sequence[CommandResult]:
-        return [one for one in self.messages(TopicRole.STATUS) if isinstance(one, CommandResult)]
+        return [message for message in self.messages(TopicRole.STATUS) if isinstance(message, CommandResult)]
 
     def statuses(self) -> dict[tuple[str, int], PackageStatus]:
-        found = [one for one in self.messages(TopicRole.STATUS) if isinstance(one, StatusMessage)]
-        told = {(str(one.sub_agent_name), int(one.offset)): one.status for one in found}
+        found = [message for message in self.messages(TopicRole.STATUS) if isinstance(message, StatusMessage)]
+        told = {(str(item.sub_agent_name), int(item.offset)): item.status for item in found}
         assert len(told) == len(found), "a package was confirmed twice"
         return told
 
@@ -151,7 +151,7 @@ def test_an_announcement_says_all_that_a_control_plane_needs(agents: Agents) -> 
     assert (said.is_ready, said.ready_reason) == (True, "caught-up")
     assert said.log_identity == agents.workspace.journal.identity(agents.workspace.package_topic)
     assert said.target == f"sqlite:{agents.home.path / 'edge.db'}"
-    assert {(one.pub_agent_name, one.offset, one.retries) for one in said.states} == {(AUTHOR, 0, 0)}
+    assert {(state.pub_agent_name, state.offset, state.retries) for state in said.states} == {(AUTHOR, 0, 0)}
 
 
 def test_a_new_state_and_an_emptied_queue_are_announced_at_once_and_progress_is_not(agents: Agents) -> None:
@@ -192,7 +192,7 @@ def test_one_that_follows_all_announces_itself_to_those_it_hears_of(agents: Agen
     wait_until(lambda: is_current(process))
     agents.publish("/page-1", publisher="second")
     both = {"first", "second"}
-    wait_until(lambda: agents.says(lambda said: both <= {one.pub_agent_name for one in said.states}))
+    wait_until(lambda: agents.says(lambda said: both <= {state.pub_agent_name for state in said.states}))
 
 
 def test_several_run_in_one_process_and_a_staged_one_follows_the_golden_one(agents: Agents) -> None:
@@ -248,7 +248,7 @@ def test_a_clear_frees_a_subscriber_that_is_stuck(agents: Agents) -> None:
     wait_until(lambda: len(agents.results()) == 1)
     wait_until(lambda: len(agents.statuses()) == 2)
     assert agents.statuses() == {("edge", 0): PackageStatus.REMOVED, ("edge", 1): PackageStatus.IMPORTED}
-    assert [(one.state, one.removed) for one in agents.results()] == [(CommandState.DONE, 1)]
+    assert [(result.state, result.removed) for result in agents.results()] == [(CommandState.DONE, 1)]
 
 
 # --------------------------------------------------------------------------------------------------------------- hooks

@@ -57,7 +57,12 @@ class Receiver:
     def take(self, path: str, body: bytes, token: str | None) -> None:
         if path == "/v1/traces":
             request = ExportTraceServiceRequest.FromString(body)
-            self.spans += [span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans]
+            self.spans += [
+                span
+                for resource_span in request.resource_spans
+                for scope in resource_span.scope_spans
+                for span in scope.spans
+            ]
         else:
             self.tokens.add(token)
             self.events.append(json.loads(body))  # last: who has seen the event looks for its token
@@ -147,7 +152,7 @@ def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_a
         wait_until(lambda: METRICS_OF_ONE.issubset(observability.render().content.decode().splitlines()))
         wait_until(lambda: len(taken.spans) == 3)
         assert process.stop(process.deadline()) == 0
-    assert [one["id"] for one in taken.events] == [sent.package_id, "0-0"]
+    assert [event["id"] for event in taken.events] == [sent.package_id, "0-0"]
     assert taken.events[1]["type"] == "dev.mailboat.job.added.v1"
     assert taken.tokens == {"Bearer geheim"}
     assert {span.trace_id.hex() for span in taken.spans} == {TRACE.split("-")[1]}
@@ -170,8 +175,8 @@ def test_what_was_published_while_the_agent_was_away_is_told_after_its_start(
     with AgentProcess(home) as process:
         process.start()
         wait_until(lambda: len(taken.events) == 2)
-        assert [one.offset for one in events_of(process)] == [0, 1]
-    assert [one["data"]["offset"] for one in taken.events] == [0, 1]
+        assert [item.offset for item in events_of(process)] == [0, 1]
+    assert [event["data"]["offset"] for event in taken.events] == [0, 1]
 
 
 def test_a_token_that_is_not_there_is_said_before_anything_runs(tmp_path: Path, receiver: tuple[Receiver, str]) -> None:

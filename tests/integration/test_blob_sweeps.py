@@ -113,7 +113,9 @@ def test_a_young_orphan_stays(home: Home, caplog: pytest.LogCaptureFixture) -> N
     caplog.set_level(logging.INFO)
     with Workspace(home) as workspace:
         assert sweep(workspace).removed == 0
-    assert not [one for one in caplog.records if "swept" in one.getMessage()], "a sweep that removes nothing is no news"
+    assert not [record for record in caplog.records if "swept" in record.getMessage()], (
+        "a sweep that removes nothing is no news"
+    )
     assert digest_of(b"orphan") in stored(home)
 
 

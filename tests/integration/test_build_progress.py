@@ -43,7 +43,7 @@ class Log:
         self._append(TopicRole.DISCOVERY, message)
 
     def progress(self, service: ControlService, name: str = "edge") -> tuple[str, int, int] | None:
-        (found,) = [one.build for one in service.status().subscribers if one.name == name]
+        (found,) = [subscriber.build for subscriber in service.status().subscribers if subscriber.name == name]
         return None if found is None else (found.build_id, found.imported, found.total)
 
     def _append(self, role: TopicRole, message: Message) -> None:
@@ -107,7 +107,7 @@ def test_few_positions_are_looked_up_at_once_and_those_of_most_first(
     log.announce(1, "alone")
     for name in ("one", "two"):
         log.announce(3, name)
-    first = {one.name: one.build for one in service.status().subscribers}
+    first = {subscriber.name: subscriber.build for subscriber in service.status().subscribers}
     assert first["alone"] is None
     assert asdict(first["one"]) == asdict(first["two"]) == {"build_id": "release-42", "imported": 3, "total": 5}  # type: ignore[arg-type]
     assert log.progress(service, "alone") == ("release-42", 1, 5)

@@ -63,7 +63,7 @@ def messages(boat: Any) -> list[Any]:
             workspace.journal.record_at(workspace.package_topic, Offset(offset)) for offset in range(bounds.next_offset)
         ]
         found = [decode_message(record.headers, record.value) for record in records if record is not None]
-        return [one for one in found if isinstance(one, PackageMessage)]
+        return [item for item in found if isinstance(item, PackageMessage)]
 
 
 def test_a_build_is_imported_equals_its_source_and_is_not_published_again(
@@ -75,12 +75,12 @@ def test_a_build_is_imported_equals_its_source_and_is_not_published_again(
     target = f"files:{tmp_path / 'web'}"
     boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
     assert boat.do("content", "diff", site, target).lines == ["no difference"]
-    parts = [one.bulk for one in messages(boat)]
+    parts = [message.bulk for message in messages(boat)]
     assert [(part.build_id, part.sequence, part.total) for part in parts] == [
         (report.build_id, sequence, report.total) for sequence in range(report.total)
     ]
-    assert [one.name for one in runner.figures] == ["cut", "build"]
-    assert all(one.tasks > 1 and one.skew >= 1 and one.seconds > 0 for one in runner.figures)
+    assert [figure.name for figure in runner.figures] == ["cut", "build"]
+    assert all(figure.tasks > 1 and figure.skew >= 1 and figure.seconds > 0 for figure in runner.figures)
 
     again, _ = build(spark, boat.home, site)
     assert (again.published, again.built, again.build_id) == (0, 0, report.build_id)
@@ -99,7 +99,7 @@ def test_the_bins_are_those_of_a_cut_without_spark(spark: SparkSession, boat: An
         recipe = recipe_for(workspace, BuildRequest(str(site), [ROOT], BUDGET))
         place = ExecutorWorkspace.of(workspace.home)
     with closing(open_source(str(site))) as source:
-        expected = {one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)}
+        expected = {item for item in cut_whole(source, recipe.roots, BUDGET) if isinstance(item, Bin)}
     assert set(SparkPipeline(StageRunner(spark), place, NEVER_SMALL).cut(recipe)) == expected
     assert set(SparkPipeline(StageRunner(spark), place).cut(recipe)) == expected
 
@@ -125,7 +125,7 @@ def test_a_session_begins_with_the_first_stage_that_needs_it(spark: SparkSession
         small = SmallBuild(packages=2)
         ports = ports_for(workspace, SparkPipeline(runner, ExecutorWorkspace.of(workspace.home), small))
         assert BuildRun(BuildOrder(recipe), ports).run().state == "complete"
-    assert [one.name for one in runner.figures] == ["build"]
+    assert [figure.name for figure in runner.figures] == ["build"]
     assert runner.start_seconds is not None
 
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_published_is_told_and_the_rest_built(
 ) -> None:
     (site / "s01" / "secret.html").symlink_to("/nowhere")
     report, _ = build(spark, boat.home, site)
-    assert [(one.path, one.name) for one in report.problems] == [("/s01/secret.html", "PathRefused")]
+    assert [(problem.path, problem.name) for problem in report.problems] == [("/s01/secret.html", "PathRefused")]
     assert report.state == "complete"
     (site / "s01" / "secret.html").unlink()
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
@@ -151,7 +151,7 @@ def test_a_data_frame_of_bins_can_be_saved_as_packages(
     writer = bins.repartition(4).write.format("mailboat").option("source", str(site))
     budgeted = writer.option("maxContentBytes", BUDGET.max_content_bytes).option("maxNodes", BUDGET.max_nodes)
     budgeted.option("buildId", "by-hand").mode("append").save(str(boat.home))
-    assert {one.bulk.build_id for one in messages(boat)} == {"by-hand"}
+    assert {message.bulk.build_id for message in messages(boat)} == {"by-hand"}
     assert len(messages(boat)) == bins.count()
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     assert boat.do("content", "diff", site, f"files:{tmp_path / 'web'}").lines == ["no difference"]

@@ -1,4 +1,4 @@
-"""A build on a standalone cluster of two workers, with a real Kafka and a real S3 between everybody, and its faults.
+"""A build on a standalone cluster of two workers, with a real Kafka and a real S3 between everyone, and its faults.
 
 Driver, executors and subscribers are processes of their own, which share nothing but the source, the broker and the
 bucket.
@@ -80,7 +80,7 @@ class Boat:
             offsets = range(workspace.journal.bounds(topic).next_offset)
             records = [workspace.journal.record_at(topic, Offset(offset)) for offset in offsets]
             found = [decode_message(record.headers, record.value) for record in records if record is not None]
-            return [one for one in found if isinstance(one, PackageMessage)]
+            return [item for item in found if isinstance(item, PackageMessage)]
 
 
 @pytest.fixture
@@ -126,8 +126,10 @@ def equals_source(boat: Boat, site: Path, target: Path) -> None:
 
 
 def in_order(boat: Boat) -> bool:
-    parts = [one.bulk for one in boat.packages()]
-    return [one.sequence for one in parts if one is not None] == list(range(parts[0].total)) == list(range(len(parts)))
+    parts = [package.bulk for package in boat.packages()]
+    return (
+        [part.sequence for part in parts if part is not None] == list(range(parts[0].total)) == list(range(len(parts)))
+    )
 
 
 def end_of(driver: subprocess.Popen[str]) -> dict[str, Any]:

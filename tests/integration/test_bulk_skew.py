@@ -71,7 +71,7 @@ def test_a_folder_with_200_000_children_is_cut_into_even_packages_in_bounded_mem
     ran = subprocess.run([sys.executable, "-c", CUT, str(hot_site)], check=True, capture_output=True, text=True)
     said: dict[str, Any] = json.loads(ran.stdout)
     sizes = [nodes for _, nodes in said["bins"]]
-    assert sum(sizes) == CHILDREN + 1  # the folder, too; nobody owns the root
+    assert sum(sizes) == CHILDREN + 1  # the folder, too; no one owns the root
     assert max(sizes) <= 500
     assert sorted(sizes)[len(sizes) // 2] > 250
     assert said["peak_bytes"] < 100 * MIB + 1_536 * CHILDREN
@@ -101,18 +101,18 @@ def test_a_file_of_two_gibibytes_is_built_as_a_stream(tmp_path: Path) -> None:
     (tmp_path / "site" / "page.html").write_text("beside it")
     recipe = Recipe(str(tmp_path / "site"), (ROOT,), Budget())
     with closing(FolderSource(tmp_path / "site")) as source:
-        bins = [one for one in cut_whole(source, recipe.roots, recipe.budget) if isinstance(one, Bin)]
+        bins = [item for item in cut_whole(source, recipe.roots, recipe.budget) if isinstance(item, Bin)]
         blobs = Measuring(tmp_path / "blobs", SystemClock())
         builder = BinBuilder(recipe, BuildPorts(source, blobs, {"tree": TreeCodec()}))
         tracemalloc.start()
         try:
-            built = [builder.build(one) for one in bins]
+            built = [builder.build(bin_) for bin_ in bins]
             peak_bytes = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert all(isinstance(one, BuiltBin) for one in built)
-    alone = next(one for one in built if isinstance(one, BuiltBin) and one.binaries)
-    assert [(list(alone.roots), one.length_bytes) for one in alone.binaries] == [(["/film.bin"], 2 * GIB)]
+    assert all(isinstance(item, BuiltBin) for item in built)
+    alone = next(item for item in built if isinstance(item, BuiltBin) and item.binaries)
+    assert [(list(alone.roots), binary.length_bytes) for binary in alone.binaries] == [(["/film.bin"], 2 * GIB)]
     assert blobs.stored_bytes >= 2 * GIB
     assert alone.package_bytes < MIB
     assert peak_bytes < 16 * MIB

@@ -121,7 +121,7 @@ def test_a_column_that_the_table_does_not_have_is_refused_with_those_it_has(spar
 
 @pytest.fixture
 def published(boat: Any, site: Path) -> Any:
-    """A home with six packages, a subscriber that has two of them, and a record that nobody can read."""
+    """A home with six packages, a subscriber that has two of them, and a record that no one can read."""
     for language in ("en", "de"):
         for number in range(3):
             boat.do("publish", site, f"/{language}/news/{number}.html")

@@ -63,8 +63,10 @@ def test_what_differs_is_a_table_and_what_equals_is_none(spark: SparkSession, pa
     assert {(row.path, row.kind) for row in rows} == EXPECTED
     assert {row.target for row in rows} == {f"files:{copy}"}
     assert [row.details for row in rows if row.kind == "changed"] == [["jcr:data"]]
-    assert {(one.path, one.kind) for one in find_differences(runner, comparison)} == EXPECTED
-    assert [one.name for one in runner.figures] == ["compare"]
+    assert {
+        (find_difference.path, find_difference.kind) for find_difference in find_differences(runner, comparison)
+    } == EXPECTED
+    assert [figure.name for figure in runner.figures] == ["compare"]
 
 
 @pytest.mark.long("spark")
@@ -77,7 +79,7 @@ def test_a_target_that_cannot_be_read_is_told_and_the_others_compared(
     branches = [Branch(NodePath("/f2"), is_deep=is_deep), Branch(NodePath("/f2/deep"), is_deep=True)]
     found = list(compare_work(msgspec.json.encode(CompareWork(comparison, tuple(branches)))))
     assert (found[0].kind, found[0].target, found[0].details[0]) == ("failed", "files:/nowhere", "SourceMissing")
-    assert {(one.path, one.kind) for one in found[1:]} == {("/f2/deep/3.html", "changed")}
+    assert {(item.path, item.kind) for item in found[1:]} == {("/f2/deep/3.html", "changed")}
 
 
 def test_a_target_that_is_not_there_is_told_once(spark: SparkSession, pair: tuple[Path, Path]) -> None:
@@ -85,10 +87,10 @@ def test_a_target_that_is_not_there_is_told_once(spark: SparkSession, pair: tupl
     found = list(
         find_differences(StageRunner(spark), Comparison(str(site), ("files:/nowhere", f"files:{copy}"), (ROOT,)))
     )
-    assert [(one.target, one.path) for one in found if one.kind == "failed"] == [("files:/nowhere", "/")]
-    assert {(one.path, one.kind) for one in found if one.target == f"files:{copy}"} == EXPECTED
+    assert [(item.target, item.path) for item in found if item.kind == "failed"] == [("files:/nowhere", "/")]
+    assert {(item.path, item.kind) for item in found if item.target == f"files:{copy}"} == EXPECTED
     alone = list(find_differences(StageRunner(spark), Comparison(str(site), ("files:/nowhere",), (ROOT,))))
-    assert [one.kind for one in alone] == ["failed"]
+    assert [item.kind for item in alone] == ["failed"]
 
 
 @pytest.mark.long("spark")
@@ -102,7 +104,7 @@ def test_a_node_alone_can_be_missing_or_extra(pair: tuple[Path, Path]) -> None:
     alone = [Branch(NodePath("/f1"), is_deep=False), Branch(NodePath("/extra"), is_deep=False)]
     comparison = Comparison(str(site), (f"files:{copy}",), (ROOT,))
     found = list(compare_work(msgspec.json.encode(CompareWork(comparison, tuple(alone)))))
-    assert [(one.path, one.kind) for one in found] == [
+    assert [(item.path, item.kind) for item in found] == [
         ("/f1", "missing"),
         ("/extra", "extra"),
         ("/extra/page.html", "extra"),

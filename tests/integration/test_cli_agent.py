@@ -127,15 +127,19 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
     patience = {"announce_seconds": 0.2, "max_retries": None, "longest_pause_seconds": 0.5}
     edges = start(write("edges", {"subscribers": [golden, edge]}, subscriber=patience))
     assert (edges.ready["subscribers"], edges.ready["pid"]) == (["golden", "edge"], edges.process.pid)
-    wait_until(lambda: {one["name"] for one in ask(author, "status")["subscribers"]} == {"golden", "edge"})
+    wait_until(
+        lambda: {subscriber["name"] for subscriber in ask(author, "status")["subscribers"]} == {"golden", "edge"}
+    )
 
     done = mailboat("--url", author.url, "publish", "/en", "/index.html", "--wait", "30")
     assert (done.returncode, done.stdout.splitlines()[1].partition(" in ")[0]) == (0, "imported by 2/2"), done.stderr
     assert (tmp_path / "edges" / "golden" / "en" / "news.html").read_text() == "<h1>en/news.html</h1>"
 
     (wrong,) = ask(author, "delete", "/en", "--request-id", "wrong")["packages"]
-    wait_until(lambda: {one["subscriber"]: one["state"] for one in ask(author, "queues", "ls")}["golden"] == "blocked")
-    queues = {one["subscriber"]: one for one in ask(author, "queues", "ls")}
+    wait_until(
+        lambda: {item["subscriber"]: item["state"] for item in ask(author, "queues", "ls")}["golden"] == "blocked"
+    )
+    queues = {item["subscriber"]: item for item in ask(author, "queues", "ls")}
     assert queues["golden"]["head"]["error"]["code"] == "ProcessorFailed"
     assert (queues["golden"]["capabilities"], queues["edge"]["capabilities"]) == (["clearable", "removable"], [])
     waiting = mailboat("--url", author.url, "distributions", "get", "wrong", "--wait", "0")
@@ -150,7 +154,7 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
     found = json.loads(told.stdout)
     assert (told.returncode, found["state"], found["imported"], found["removed"]) == (1, "incomplete", [], ["golden"])
     assert found["skipped"] == [{"subscriber": "edge", "reason": "staged", "golden": "golden"}]
-    listed = {one["request_id"]: one["state"] for one in ask(author, "distributions", "ls")["items"]}
+    listed = {item["request_id"]: item["state"] for item in ask(author, "distributions", "ls")["items"]}
     assert listed["wrong"] == "incomplete"
     assert (tmp_path / "edges" / "golden" / "en" / "news.html").exists()
     assert mailboat("content", "diff", site, f"sqlite:{tmp_path}/edges/edge.db").stdout == "no difference\n"
@@ -282,7 +286,7 @@ def test_a_configuration_is_checked_without_starting_anything(write: Any, site: 
     assert good.returncode == 0
     assert good.stdout.splitlines()[0] == f"# {file} can be run: publisher author; journal embedded; API at 127.0.0.1:0"
     assert yaml.safe_load(good.stdout)["agents"]["publishers"][0]["name"] == "author"
-    assert [one.name for one in file.parent.iterdir()] == ["agent.yaml"]
+    assert [path.name for path in file.parent.iterdir()] == ["agent.yaml"]
     bad = mailboat("config", "check", write("two", {"publishers": [{"name": "author", "source": "/nowhere/at/all"}]}))
     assert (bad.returncode, "there is nothing at /nowhere/at/all" in bad.stderr) == (2, True)
     author = {"publishers": [{"name": "author"}]}
@@ -297,7 +301,7 @@ def test_a_configuration_is_checked_without_starting_anything(write: Any, site: 
 
 
 @pytest.mark.parametrize(
-    "http", [{"host": "0.0.0.0"}, {"tokens": [{"name": one, "token": {"env": "MAILBOAT_TOKEN"}} for one in "ab"]}]
+    "http", [{"host": "0.0.0.0"}, {"tokens": [{"name": item, "token": {"env": "MAILBOAT_TOKEN"}} for item in "ab"]}]
 )
 def test_an_agent_that_may_not_be_served_is_refused_before_anything_is_made(
     write: Any, site: Path, http: dict[str, Any]
@@ -306,7 +310,7 @@ def test_an_agent_that_may_not_be_served_is_refused_before_anything_is_made(
     done = mailboat("agent", "run", "--config", file, token="one-for-both")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ConfigInvalid: http.")
-    assert [one.name for one in file.parent.iterdir()] == [file.name]
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 def test_the_schema_of_the_configuration_is_printed() -> None:
@@ -325,7 +329,7 @@ def test_a_name_for_a_subscriber_that_cannot_be_meant_is_refused(
     write: Any, tmp_path: Path, name: str, problem: str
 ) -> None:
     names = ["one", "two"] if name == "edge-0" else ["one"]
-    agents = {"subscribers": [{"name": one, "target": f"files:{tmp_path / one}"} for one in names]}
+    agents = {"subscribers": [{"name": name, "target": f"files:{tmp_path / name}"} for name in names]}
     done = mailboat("agent", "run", "--config", write("member", agents), "--subscriber", name)
     assert (done.returncode, problem in done.stderr) == (2, True)
 
@@ -333,7 +337,7 @@ def test_a_name_for_a_subscriber_that_cannot_be_meant_is_refused(
 def test_the_home_that_an_agent_names_is_one_for_every_command(author: Agent) -> None:
     done = mailboat("--home", author.ready["home"], "status", "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert [one["name"] for one in json.loads(done.stdout)["publishers"]] == ["author"]
+    assert [publisher["name"] for publisher in json.loads(done.stdout)["publishers"]] == ["author"]
 
 
 def test_a_member_of_a_shared_pool_serves_the_lag_that_keda_asks_for(

@@ -151,7 +151,7 @@ def test_a_package_is_built_looked_into_checked_and_installed(
     built = new_boat.json("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
     assert (built["type"], built["nodes"], built["bytes"]) == (package_type, 4, file.stat().st_size)
     facts = new_boat.json("packages", "inspect", file)
-    assert [one["root"] for one in facts["filter"]] == ["/en", "/picture.png"]
+    assert [item["root"] for item in facts["filter"]] == ["/en", "/picture.png"]
     assert facts["tree_digest"] == built["tree_digest"]
     build = ("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
     refused = new_boat.run(*build)

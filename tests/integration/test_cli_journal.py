@@ -38,17 +38,17 @@ def full(boat: Any, site: Path, tmp_path: Path) -> Any:
 
 
 def test_topics_say_what_they_hold_and_which_logs_they_are(full: Any) -> None:
-    topics = {one["topic"]: one for one in full.json("journal", "topics")}
+    topics = {item["topic"]: item for item in full.json("journal", "topics")}
     assert set(topics) == {"package", "status", "discovery", "command", "event"}
     assert (topics["package"]["earliest"], topics["package"]["next"], topics["package"]["messages"]) == (0, 4, 4)
-    assert len({one["identity"] for one in topics.values()}) == 5
+    assert len({topic["identity"] for topic in topics.values()}) == 5
     assert full.do("journal", "topics", "-o", "name").lines[0] == "package"
 
 
 def test_the_last_messages_are_shown_or_those_from_an_offset_on(full: Any) -> None:
     shown = full.json("journal", "show", "--limit", "2")
-    assert [one["offset"] for one in shown] == [2, 3]
-    assert [one["offset"] for one in full.json("journal", "show", "1", "-n", "2")] == [1, 2]
+    assert [item["offset"] for item in shown] == [2, 3]
+    assert [item["offset"] for item in full.json("journal", "show", "1", "-n", "2")] == [1, 2]
     assert shown[0]["summary"].startswith("ADD /c.html   ")
     discovery = full.json("journal", "show", "--topic", "discovery")
     assert discovery[-1]["summary"].startswith("web: stopped   author at 1")
@@ -66,7 +66,7 @@ def test_a_journal_that_fits_together_is_said_to(full: Any) -> None:
 
 
 def blob_of(boat: Any) -> Path:
-    (blob,) = (one for one in (boat.home / "blobs" / "sha256").rglob("*") if one.is_file())
+    (blob,) = (path for path in (boat.home / "blobs" / "sha256").rglob("*") if path.is_file())
     return blob
 
 
@@ -107,7 +107,7 @@ def test_messages_that_cannot_be_read_or_trusted_are_found(full: Any) -> None:
         )
         workspace.journal.append(workspace.topic(TopicRole.EVENT), [NewRecord(b"{}")])
     found = full.run("journal", "verify", "-o", "json").document["problems"]
-    problems = {(one["topic"], one["offset"]): one["problem"] for one in found}
+    problems = {(item["topic"], item["offset"]): item["problem"] for item in found}
     assert set(problems) == {("package", 4), ("package", 5), ("event", 0)}
     assert "does not have the digest" in problems["package", 4]
     assert "UnknownMessage" in problems["package", 5]
@@ -121,7 +121,10 @@ def test_missing_messages_are_found_and_stop_a_subscriber(full: Any, tmp_path: P
     connection.execute(f"DELETE FROM record_{number} WHERE offset IN (0, 2)")
     connection.close()
     ran = full.run("journal", "verify", "-o", "json")
-    assert [(one["topic"], one["offset"]) for one in ran.document["problems"]] == [("package", 0), ("package", 2)]
+    assert [(problem["topic"], problem["offset"]) for problem in ran.document["problems"]] == [
+        ("package", 0),
+        ("package", 2),
+    ]
     assert (ran.code, ran.document["problems"][1]["problem"]) == (
         1,
         "record 2 is missing in topic package, within its bounds",
@@ -217,7 +220,7 @@ def test_publishers_apply_the_retention_once_an_hour(full: Any, site: Path) -> N
         maintain(workspace)
 
 
-def test_subscribers_apply_the_retention_where_nobody_publishes(full: Any, site: Path) -> None:
+def test_subscribers_apply_the_retention_where_no_one_publishes(full: Any, site: Path) -> None:
     """Only once they are current: what they have yet to import is not taken away from before them."""
     age(full, 8)
     os.utime(full.home / "publishers" / ".maintained", (0, 0))

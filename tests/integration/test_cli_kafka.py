@@ -84,10 +84,10 @@ def test_a_home_on_kafka_does_what_any_home_does(on_kafka: Any, site: Path, tmp_
     on_kafka.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     on_kafka.do("publish", site, "/c.html", "--request-id", "r-1")
     assert on_kafka.json("publish", site, "/c.html", "--request-id", "r-1")["packages"][0]["offset"] == 2
-    topics = {one["role"]: one for one in on_kafka.json("journal", "topics")}
+    topics = {item["role"]: item for item in on_kafka.json("journal", "topics")}
     assert topics["package"]["topic"] == f"{prefix}package"
     assert (topics["package"]["earliest"], topics["package"]["next"]) == (0, 3)
-    assert [one["offset"] for one in on_kafka.json("journal", "show")] == [0, 1, 2]
+    assert [item["offset"] for item in on_kafka.json("journal", "show")] == [0, 1, 2]
     assert on_kafka.json("journal", "verify")["problems"] == []
     assert on_kafka.json("journal", "truncate", "--before", "2", "--yes")["earliest"] == 2
     on_kafka.do("subscribe", "web", "--until", "caught-up")
@@ -122,7 +122,7 @@ def test_publishing_needs_no_right_to_change_topics(on_kafka: Any, site: Path, m
 def test_an_agent_makes_topics_that_are_missing_and_changes_none_that_are_there(on_kafka: Any) -> None:
     with Workspace(Home(on_kafka.home)) as workspace:
         workspace.have_topics()
-        assert {str(one["role"]) for one in on_kafka.json("journal", "topics")} == set(ROLES)
+        assert {str(item["role"]) for item in on_kafka.json("journal", "topics")} == set(ROLES)
         change_configuration(on_kafka, "status_seconds: 604800.0", "status_seconds: 3600.0")
         with Workspace(Home(on_kafka.home)) as other:
             other.have_topics()
@@ -178,17 +178,17 @@ def test_expired_messages_are_left_to_the_brokers_which_are_told_how_long_to_kee
 def test_a_check_of_topics_that_are_missing_says_so_and_makes_none(on_kafka: Any) -> None:
     checked = on_kafka.run("journal", "ensure", "--check", "-o", "json")
     assert checked.code == 1
-    assert [one["state"] for one in checked.document["topics"]] == ["missing"] * 5
+    assert [topic["state"] for topic in checked.document["topics"]] == ["missing"] * 5
     assert on_kafka.run("journal", "topics").code == 1
 
 
 def test_topics_are_made_once_and_are_right_afterwards(on_kafka: Any, prefix: str) -> None:
-    assert [one["state"] for one in on_kafka.json("journal", "ensure")["topics"]] == ["made"] * 5
+    assert [topic["state"] for topic in on_kafka.json("journal", "ensure")["topics"]] == ["made"] * 5
     for words in (("journal", "ensure"), ("journal", "ensure", "--check")):
         found = on_kafka.json(*words)
         assert found["ok"]
-        assert [one["topic"] for one in found["topics"]] == [f"{prefix}{role}" for role in ROLES]
-        assert {one["state"] for one in found["topics"]} == {"right"}
+        assert [topic["topic"] for topic in found["topics"]] == [f"{prefix}{role}" for role in ROLES]
+        assert {topic["state"] for topic in found["topics"]} == {"right"}
 
 
 def test_a_new_retention_is_told_and_then_applied(either: Any) -> None:
@@ -198,8 +198,8 @@ def test_a_new_retention_is_told_and_then_applied(either: Any) -> None:
     assert checked.code == 1
     package, *others = checked.document["topics"]
     assert package["state"] == "different"
-    assert "200000000" in {one["wanted"] for one in package["differences"]}
-    assert {one["state"] for one in others} == {"right"}
+    assert "200000000" in {difference["wanted"] for difference in package["differences"]}
+    assert {other["state"] for other in others} == {"right"}
     assert either.run("journal", "ensure", "--check").err.count("journal ensure") == 1
     assert either.json("journal", "ensure")["topics"][0]["state"] == "changed"
     assert either.json("journal", "ensure", "--check")["ok"]
@@ -214,7 +214,7 @@ def test_what_drifted_on_the_brokers_is_shown_and_put_right(
     resource = ConfigResource(ConfigResource.Type.TOPIC, f"{prefix}status", incremental_configs=[change])
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
     wait_until(lambda: on_kafka.run("journal", "ensure", "--check").code == 1, "the brokers know of the change")
-    (line,) = [one for one in on_kafka.run("journal", "ensure", "--check").lines if "retention.ms" in one]
+    (line,) = [line for line in on_kafka.run("journal", "ensure", "--check").lines if "retention.ms" in line]
     assert line.split() == [f"{prefix}status", "different", "retention.ms", "1000", "604800000"]
     assert on_kafka.do("journal", "ensure", "-o", "name").out == ""
 
@@ -235,8 +235,8 @@ def test_measuring_says_what_the_journal_gives_and_leaves_nothing_behind(either:
     before = either.json("journal", "topics")
     words = ("journal", "bench", "--bytes", "300", "--rounds", "10", "--seconds", "0.05")
     found = either.json(*words)
-    assert [one["batch"] for one in found["rates"]] == [1, 10, 100, 1000]
-    assert all(one["messages_per_second"] > 0 for one in found["rates"])
+    assert [rate["batch"] for rate in found["rates"]] == [1, 10, 100, 1000]
+    assert all(rate["messages_per_second"] > 0 for rate in found["rates"])
     assert 0 < found["append"]["p50_ms"] <= found["append"]["p99_ms"]
     assert 0 < found["wakeup"]["p50_ms"] <= found["wakeup"]["p99_ms"]
     assert found["read_per_second"] > 0
@@ -256,7 +256,7 @@ def test_an_interrupted_measurement_removes_its_topic(either: Any, monkeypatch: 
 
     monkeypatch.setattr("mailboat.operations.journal_bench._Bench.run", interrupt)
     assert either.run("journal", "bench").code == 130
-    assert any("mailboat-bench-" in one for one in made)
+    assert any("mailboat-bench-" in item for item in made)
     with Workspace(Home(either.home)) as workspace:
-        own = [one for one in made if "mailboat-bench-" in one]
+        own = [item for item in made if "mailboat-bench-" in item]
         assert not set(own) & set(workspace.journal.topics())

@@ -27,7 +27,7 @@ def test_init_makes_a_home_once(new_boat: Any) -> None:
     boat = new_boat
     ran = boat.do("init")
     assert f"home     {boat.home}" in ran.lines[0]
-    assert {one.name for one in boat.home.iterdir()} >= {"mailboat.yaml", "journal.db", "blobs", "publishers"}
+    assert {path.name for path in boat.home.iterdir()} >= {"mailboat.yaml", "journal.db", "blobs", "publishers"}
     again = boat.run("init")
     assert (again.code, again.err.split(":")[1].strip()) == (2, "HomeExists")
 
@@ -60,7 +60,7 @@ def test_publish_prints_package_and_offset(boat: Any, site: Path) -> None:
 
 def test_each_path_can_be_a_package_of_its_own(boat: Any, site: Path) -> None:
     packages = boat.json("publish", site, "/en", "/index.html", "--each")["packages"]
-    assert [(one["offset"], one["paths"]) for one in packages] == [(0, ["/en"]), (1, ["/index.html"])]
+    assert [(package["offset"], package["paths"]) for package in packages] == [(0, ["/en"]), (1, ["/index.html"])]
 
 
 def test_a_shallow_publish_ships_the_node_alone(boat: Any, site: Path) -> None:
@@ -82,8 +82,8 @@ def test_the_same_request_id_is_published_once(boat: Any, site: Path) -> None:
 def test_a_request_id_stands_for_each_path_of_many(boat: Any, site: Path) -> None:
     words = ("publish", site, "/en", "/index.html", "--each", "--request-id", "r")
     first, again = boat.json(*words)["packages"], boat.json(*words)["packages"]
-    assert [one["request_id"] for one in first] == ["r", "r.1"]
-    assert [one["offset"] for one in again] == [one["offset"] for one in first] == [0, 1]
+    assert [item["request_id"] for item in first] == ["r", "r.1"]
+    assert [item["offset"] for item in again] == [item["offset"] for item in first] == [0, 1]
 
 
 def test_what_changed_is_shipped_with_deletes_and_then_nothing(boat: Any, site: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_changed_is_shipped_with_deletes_and_then_nothing(boat: Any, site: 
     (site / "en" / "news" / "1.html").unlink()
     (site / "index.html").write_text("<h1>New</h1>")
     packages = boat.json("publish", site, "--changed")["packages"]
-    assert sum(one["removed"] for one in packages) == 1
+    assert sum(package["removed"] for package in packages) == 1
     assert boat.do("plan", site, "--changed").lines == ["nothing to publish"]
 
 
@@ -133,10 +133,10 @@ def test_the_other_requests_are_published(boat: Any) -> None:
     boat.do("invalidate", "/index.html")
     typo = boat.run("ping", "--publisher", "editor")
     assert (typo.code, "error: AgentMissing: there is no publisher editor here" in typo.err) == (2, True)
-    assert [one["name"] for one in boat.json("publishers", "ls")] == ["author"]
+    assert [item["name"] for item in boat.json("publishers", "ls")] == ["author"]
     ran = boat.do("ping", "--publisher", "editor", "--new-publisher")
     assert ran.lines[0].endswith("  TEST"), "no path, and no blank for one"
-    says = [one["summary"].split("   ")[0] for one in boat.json("journal", "show")]
+    says = [item["summary"].split("   ")[0] for item in boat.json("journal", "show")]
     assert says == ["DELETE /en /de", "INVALIDATE /index.html", "TEST"]
 
 
@@ -168,7 +168,7 @@ def test_waiting_is_over_when_the_time_is_and_says_who_is_missing(boat: Any, sit
     assert ran.lines[-1] == "  not yet by web: stopped"
 
 
-def test_waiting_for_nobody_is_over_at_once(boat: Any, site: Path) -> None:
+def test_waiting_for_no_one_is_over_at_once(boat: Any, site: Path) -> None:
     ran = boat.run("publish", site, "/", "--wait", "10")
     assert (ran.code, ran.lines[-1]) == (3, "no subscriber is known; nothing to wait for")
     followers = boat.run("publish", site, "/", "--wait", "10", "-o", "json").document["followers"]

@@ -36,13 +36,15 @@ def kept(boat: Any, site: Path, tmp_path: Path) -> Any:
 
 
 def head_of(boat: Any) -> int:
-    return int(next(one["earliest"] for one in boat.json("journal", "topics") if one["topic"] == "package"))
+    return int(next(item["earliest"] for item in boat.json("journal", "topics") if item["topic"] == "package"))
 
 
 def test_it_shows_who_holds_what_and_changes_nothing(kept: Any) -> None:
     shown = kept.json("journal", "retention")
     assert (shown["head"], shown["earliest"], shown["next"], shown["applied"]) == (2, 0, 4, False)
-    assert [(one["name"], one["position"], one["holds"]) for one in shown["subscribers"]] == [
+    assert [
+        (subscriber["name"], subscriber["position"], subscriber["holds"]) for subscriber in shown["subscribers"]
+    ] == [
         ("fast", 4, 0),
         ("slow", 2, 2),
     ]
@@ -75,7 +77,7 @@ def test_an_agent_does_it_by_itself(kept: Any) -> None:
     assert head_of(kept) == 2
 
 
-def test_where_it_is_off_it_says_so_and_nobody_does_it(boat: Any) -> None:
+def test_where_it_is_off_it_says_so_and_no_one_does_it(boat: Any) -> None:
     assert boat.do("journal", "retention").lines == [
         "head       0 of 0: no subscribers are known; retention by age and size only",
         "config     retention.consumption.policy is off: agents do not apply this automatically",

@@ -75,7 +75,7 @@ def lose_journal(home: Path) -> None:
         shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
-def test_a_lost_journal_is_made_anew_only_when_asked_for(followed: Any, site: Path) -> None:
+def test_a_lost_journal_is_made_again_only_when_asked_for(followed: Any, site: Path) -> None:
     lose_journal(followed.home)
     command = f"mailboat --home {followed.home} init --new-journal"
     lost = followed.run("status")
@@ -103,7 +103,7 @@ def test_packages_given_up_are_counted(boat: Any, site: Path, tmp_path: Path) ->
     boat.do("publish", site, "/picture.png")
     shutil.rmtree(boat.home / "blobs" / "sha256")
     boat.run("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up", "--max-retries", "0")
-    assert [one["given_up"] for one in boat.json("status")["subscribers"]] == [1]
+    assert [subscriber["given_up"] for subscriber in boat.json("status")["subscribers"]] == [1]
     assert boat.do("status").lines[-1].endswith("1 given up: see mailboat errors ls web")
 
 

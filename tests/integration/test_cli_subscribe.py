@@ -132,7 +132,7 @@ def test_a_target_belongs_to_one_subscriber(boat: Any, tmp_path: Path) -> None:
     boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
     ran = boat.run("subscribe", "other", "--into", target, "--until", "caught-up")
     assert (ran.code, "error: TargetOwned:" in ran.err) == (5, True)
-    assert [one["name"] for one in boat.json("status")["subscribers"]] == ["web"]
+    assert [subscriber["name"] for subscriber in boat.json("status")["subscribers"]] == ["web"]
 
 
 def test_a_subscriber_has_one_target_until_it_is_forgotten(
@@ -149,7 +149,9 @@ def test_a_subscriber_has_one_target_until_it_is_forgotten(
     boat.do("subscribe", "web", "--into", "files:two", "--until", "caught-up")
     shutil.rmtree(tmp_path / "two")
     boat.do("subscribe", "web", "--into", "files:three", "--until", "caught-up")
-    assert [one["target"] for one in boat.json("status")["subscribers"]] == [f"files:{tmp_path / 'three'}"]
+    assert [subscriber["target"] for subscriber in boat.json("status")["subscribers"]] == [
+        f"files:{tmp_path / 'three'}"
+    ]
 
 
 def test_a_subscriber_runs_once_on_a_home(boat: Any, start: Start, tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_sigterm_ends_a_subscriber_cleanly(boat: Any, start: Start, site: Path, 
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, err) == (0, "")
     assert json.loads(out.splitlines()[-1])["state"] == "stopped"
-    assert [one["state"] for one in boat.json("status")["subscribers"]] == ["stopped"]
+    assert [subscriber["state"] for subscriber in boat.json("status")["subscribers"]] == ["stopped"]
 
 
 def test_ctrl_c_ends_a_subscriber_cleanly(start: Start, tmp_path: Path) -> None:
@@ -268,7 +270,7 @@ def given_up(boat: Any, site: Path, tmp_path: Path) -> Path:
     """A subscriber that gave a package up, since its blob was away; where the blob should be."""
     boat.do("publish", site, "/en")
     boat.do("publish", site, "/picture.png")
-    (blob,) = (one for one in (boat.home / "blobs" / "sha256").rglob("*") if one.is_file())
+    (blob,) = (path for path in (boat.home / "blobs" / "sha256").rglob("*") if path.is_file())
     shutil.move(blob, tmp_path / "away")
     ran = boat.run(
         "subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up", "--max-retries", "0"
@@ -343,7 +345,7 @@ def test_waiting_tells_who_gave_a_package_up(boat: Any, start: Start, site: Path
     other = type(boat)(tmp_path / "elsewhere")
     other.do("init")
     (other.home / "journal.db").unlink()
-    (other.home / "journal.db").symlink_to(boat.home / "journal.db")  # one log, but blobs that nobody shares
+    (other.home / "journal.db").symlink_to(boat.home / "journal.db")  # one log, but blobs that no one shares
     until_current(start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--max-retries", "0", "-o", "json"))
     ran = other.run("publish", site, "/", "--wait", "60")
     assert (ran.code, ran.lines[-2]) == (1, ran.lines[-2])
@@ -357,7 +359,7 @@ def test_status_of_an_empty_home_says_so(boat: Any) -> None:
 
 
 def append_nonsense(boat: Any) -> None:
-    """What another program, or a broken one, may write to the topics that everybody reads."""
+    """What another program, or a broken one, may write to the topics that everyone reads."""
     with Workspace(Home(boat.home)) as workspace:
         headers = encode_message(DiscoveryMessage(SlingId("0" * 36), AgentName("web"), ()))[0]
         nonsense = [NewRecord(b"?", headers), NewRecord(b"?")]

@@ -24,7 +24,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def names(boat: Any) -> list[str]:
-    return [one["name"] for one in boat.json("status")["subscribers"]]
+    return [subscriber["name"] for subscriber in boat.json("status")["subscribers"]]
 
 
 def announce(boat: Any, state: str) -> None:

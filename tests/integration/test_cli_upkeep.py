@@ -34,7 +34,7 @@ def guest(boat: Any, command_line: Any, site: Path, tmp_path: Path) -> Any:
 def test_a_publish_whose_sweep_is_refused_is_told_and_published_once(guest: Any, site: Path) -> None:
     ran = guest.run("publish", site, "/large.bin", "-o", "json")
     assert ran.code == 0
-    assert [one["offset"] for one in ran.document["packages"]] == [0]
+    assert [package["offset"] for package in ran.document["packages"]] == [0]
     first, *facts = ran.err.splitlines()
     assert first.startswith("warning: the publication is complete; retention or sweep failed")
     assert "and is retried within the hour: BlobStoreShared: " in first
@@ -77,4 +77,4 @@ def test_a_subscriber_that_can_not_note_its_upkeep_still_says_what_it_imported(
     target = f"sqlite:{tmp_path / 'edge.db'}"
     ran = boat.run("subscribe", "edge", "--into", target, "--until", "caught-up")
     assert (ran.code, ran.out) == (0, "edge: 1 package imported, at offset 1\n")
-    assert any(one.getMessage().startswith(f"sweep of {target} failed: StorageFailed") for one in caplog.records)
+    assert any(record.getMessage().startswith(f"sweep of {target} failed: StorageFailed") for record in caplog.records)

@@ -122,7 +122,7 @@ def test_links_that_lead_outside_or_nowhere_are_refused_with_their_path(site: Pa
 
 
 @pytest.mark.parametrize("path", ["/../secret.txt", "/en/../../secret.txt", "/..", "en", "/en/"])
-def test_a_path_that_nobody_checked_is_not_looked_for_beside_the_source(site: Path, path: str) -> None:
+def test_a_path_that_no_one_checked_is_not_looked_for_beside_the_source(site: Path, path: str) -> None:
     (site.parent / "secret.txt").write_text("secret")
     source = FolderSource(site)
     for look in (source.node, source.child_names, lambda one: list(source.walk(one))):
@@ -333,7 +333,7 @@ def test_no_file_is_read_for_being_remembered_alone(site: Path, monkeypatch: pyt
         unreadable.setattr(Binary, "_read_digest", None)
         binaries = {path: node.data for path in map(NodePath, ("/a", "/b", "/c")) if (node := source.node(path))}
     assert cache.digests == {}
-    for path in ("/a", "/c"):  # the first is waited for no more, the second nobody reads
+    for path in ("/a", "/c"):  # the first is waited for no more, the second no one reads
         binary = binaries[NodePath(path)]
         assert binary is not None
         binary.tell_digest(path.encode() * 16)
@@ -394,4 +394,4 @@ def test_a_listing_goes_on_where_the_target_of_a_link_goes_away(tmp_path: Path) 
     found = FolderSource(tmp_path).listed(ROOT)
     assert next(found).path == "/a"
     shutil.rmtree(tmp_path / "z")
-    assert not any(isinstance(one, ListedNode) and one.path == "/link" for one in found)
+    assert not any(isinstance(item, ListedNode) and item.path == "/link" for item in found)

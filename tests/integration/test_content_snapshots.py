@@ -346,7 +346,7 @@ def test_a_target_with_content_is_not_restored_into(engine: Engine, snap: Path, 
     assert content_of(into) == before
 
 
-def test_a_new_target_that_nobody_used_yet_is_restored_into(snap: Path, tmp_path: Path) -> None:
+def test_a_new_target_that_no_one_used_yet_is_restored_into(snap: Path, tmp_path: Path) -> None:
     into = f"sqlite:{tmp_path / 'new.db'}"
     open_target(into).close()
     restore_snapshot(snap, into, None)

@@ -49,7 +49,7 @@ def shown(harbour: Harbour, service: ControlService) -> tuple[str, dict[str, Bui
     settle(harbour, service)
     (found,) = service.builds("release-7")
     assert isinstance(found, BuildView)
-    return found.state, {one.name: one for one in found.subscribers}
+    return found.state, {subscriber.name: subscriber for subscriber in found.subscribers}
 
 
 def test_each_package_of_a_build_is_in_exactly_one_count(harbour: Harbour, service: ControlService) -> None:

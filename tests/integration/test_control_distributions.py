@@ -139,7 +139,7 @@ class TestDistribute:
 
         with ThreadPoolExecutor(24) as pool:
             done = list(pool.map(one, range(200)))
-        assert sorted(one.offset for one in done) == list(range(200))
+        assert sorted(item.offset for item in done) == list(range(200))
         after = harbour.workspace.journal.upkeep.synchronisations()
         if before is not None and after is not None:
             assert after - before < 200
@@ -179,7 +179,7 @@ class TestThrottle:
         assert harbour.workspace.journal.bounds(harbour.workspace.package_topic).next_offset == 6
         assert publish(service, publisher=OTHER)
 
-    def test_one_that_follows_everybody_slows_publishers_down_that_it_never_heard_of(
+    def test_one_that_follows_everyone_slows_publishers_down_that_it_never_heard_of(
         self, harbour: Harbour, service: ControlService
     ) -> None:
         publish(service, 6)
@@ -190,7 +190,7 @@ class TestThrottle:
         edge.announce(follows_all=True, next_offset=Offset(6))
         wait_until(lambda: service.status().publishers[0].delay_seconds == 0)
 
-    def test_one_that_can_not_be_cleared_slows_nobody_down(self, harbour: Harbour, service: ControlService) -> None:
+    def test_one_that_can_not_be_cleared_slows_no_one_down(self, harbour: Harbour, service: ControlService) -> None:
         publish(service, 50)
         harbour.subscriber().announce(-1)
         harbour.subscriber("other", is_editable=True, publishers=(OTHER,)).announce(-1)
@@ -215,12 +215,12 @@ class TestDistribution:
         settle(harbour, service)
         seen, before, states = [], None, []
         while (page := service.distributions(AUTHOR, before, 3)).next_before is not None:
-            seen += [one.package_id for one in page.items]
-            states += [one.state for one in page.items]
+            seen += [item.package_id for item in page.items]
+            states += [item.state for item in page.items]
             before = page.next_before
-        seen += [one.package_id for one in page.items]
-        states += [one.state for one in page.items]
-        assert seen == [one.package_id for one in reversed(made)]
+        seen += [item.package_id for item in page.items]
+        states += [item.state for item in page.items]
+        assert seen == [item.package_id for item in reversed(made)]
         assert states == ["queued"] * 4 + ["distributed"] * 3
         assert service.distributions(AUTHOR, 0).items == ()
         assert service.distributions(AUTHOR, 10**9, 1).items[0].offset == made[-1].offset
@@ -250,7 +250,7 @@ class TestDistribution:
             return between(*words)
 
         monkeypatch.setattr(Distributions, "_between", counted)
-        assert [one.offset for one in service.distributions(AUTHOR, None, 1).items] == [made.offset]
+        assert [item.offset for item in service.distributions(AUTHOR, None, 1).items] == [made.offset]
         assert len(looks) <= 7
 
     def test_everybodys_position_says_who_has_it(self, harbour: Harbour, service: ControlService) -> None:
@@ -269,8 +269,8 @@ class TestDistribution:
         failing, clearing = harbour.subscriber("failing"), harbour.subscriber("clearing", is_editable=True)
         failing.tell(0, FAILED)
         clearing.tell(0, REMOVED)
-        for one in (failing, clearing, harbour.subscriber("fine")):
-            one.announce(0)
+        for item in (failing, clearing, harbour.subscriber("fine")):
+            item.announce(0)
         settle(harbour, service)
         found = service.distribution(AUTHOR, done.package_id)
         (failure,) = found.failed
@@ -306,12 +306,12 @@ class TestDistribution:
             ("dropping",),
         )
         assert [each.subscriber for each in found.failed] == ["failing"]
-        assert {one.subscriber: (one.reason, one.golden) for one in found.skipped} == {
+        assert {item.subscriber: (item.reason, item.golden) for item in found.skipped} == {
             "elsewhere": ("not-followed", None),
             "later": ("joined-later", None),
             "skipping": ("staged", "golden"),
         }
-        assert {one.subscriber: one.reason for one in found.unknown} == {
+        assert {item.subscriber: item.reason for item in found.unknown} == {
             "foreign": "no-reports",
             "restored": "before-reports",
         }
@@ -334,7 +334,7 @@ class TestDistribution:
         harbour.workspace.journal.truncate(status, Offset(1))
         settle(harbour, service)
         found = service.distribution(AUTHOR, done.package_id)
-        assert (found.state, [one.reason for one in found.unknown]) == ("incomplete", ["statuses-gone"])
+        assert (found.state, [item.reason for item in found.unknown]) == ("incomplete", ["statuses-gone"])
 
     def test_it_is_found_by_package_id_and_by_request_id_also_by_who_did_not_publish_it(
         self, harbour: Harbour, service: ControlService
@@ -386,13 +386,13 @@ class TestDistribution:
     def test_a_wait_ends_with_the_last_import(self, harbour: Harbour, is_running: bool) -> None:
         service = harbour.service(is_running=is_running)
         edges = [harbour.subscriber(f"edge-{number}") for number in range(3)]
-        for one in edges:
-            one.announce(-1)
+        for item in edges:
+            item.announce(-1)
         (done,) = publish(service)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(service.distribution, AUTHOR, done.package_id, PATIENCE_SECONDS)
-            for one in edges:
-                one.announce(0)
+            for item in edges:
+                item.announce(0)
             assert waiting.result(PATIENCE_SECONDS).state == "distributed"
 
     def test_a_wait_whose_time_is_over_says_who_is_missing(self, harbour: Harbour, service: ControlService) -> None:

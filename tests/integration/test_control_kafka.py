@@ -66,8 +66,8 @@ def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, 
         order = parse_request("DELETE", ("/old",), user_id="ann")
         first, *_, last = [service.distribute(AUTHOR, order) for _ in range(4)]
         announce(workspace, 0)
-        wait_until(lambda: [one.lag for one in service.status().subscribers] == [3])
-        wait_until(lambda: [one.offset for one in service.queue(AUTHOR, "edge").items] == [1, 2, 3])
+        wait_until(lambda: [subscriber.lag for subscriber in service.status().subscribers] == [3])
+        wait_until(lambda: [item.offset for item in service.queue(AUTHOR, "edge").items] == [1, 2, 3])
         wait_until(lambda: service.distribution(AUTHOR, first.package_id).imported == ("edge",))
         with ThreadPoolExecutor(2) as pool:
             clearing = pool.submit(service.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS) if is_running else None

@@ -59,8 +59,8 @@ def test_looking_at_commands_again_and_again_does_not_read_the_topic_again(
     stranger = harbour.service()
     stranger.command(AUTHOR, sent[0].id)
     read = count_records(monkeypatch)
-    for one in [*sent, *sent, *sent]:
-        assert service.command(AUTHOR, one.id).state == "sent"
+    for item in [*sent, *sent, *sent]:
+        assert service.command(AUTHOR, item.id).state == "sent"
     assert stranger.command(AUTHOR, sent[0].id) == sent[0]
     assert read[TopicRole.COMMAND] == 0
 
@@ -75,7 +75,7 @@ class TestQueues:
         edge = harbour.subscriber(publishers=(AUTHOR, OTHER), is_editable=True)
         edge.announce(1, retries=1, cause=CAUSE)
         page = service.queue(AUTHOR, edge.queue_name)
-        assert [one.id for one in page.items] == ["package-0@2", "package-0@4"]
+        assert [item.id for item in page.items] == ["package-0@2", "package-0@4"]
         head = page.items[0]
         assert (head.state, head.attempts, head.path, head.path_count, head.user_id) == ("error", 1, "/1", 2, "ann")
         assert head.error is not None
@@ -90,7 +90,7 @@ class TestQueues:
         offsets, at = [], 0
         while at is not None:
             page = service.queue(AUTHOR, "edge", at, 3)
-            offsets.append([one.offset for one in page.items])
+            offsets.append([item.offset for item in page.items])
             at = page.next_offset  # type: ignore[assignment]
         assert offsets == [[0, 1, 2], [3, 4, 5], [6]]
 
@@ -100,7 +100,9 @@ class TestQueues:
         edge.tell(0, FAILED)
         edge.announce(1, retries=3)
         west.announce(3)
-        found = [(one.name, one.state, one.count, one.head and one.head.offset) for one in service.queues(AUTHOR)]
+        found = [
+            (queue.name, queue.state, queue.count, queue.head and queue.head.offset) for queue in service.queues(AUTHOR)
+        ]
         assert found == [
             (edge.queue_name, "blocked", 2, 2),
             (f"{edge.queue_name}-error", "passive", 1, 0),
@@ -114,13 +116,13 @@ class TestQueues:
             edge.tell(offset, FAILED)
         edge.announce(4)
         page = service.queue(AUTHOR, "edge-error", max_items=3)
-        assert [(one.offset, one.attempts, one.error and one.error.code) for one in page.items] == [
+        assert [(item.offset, item.attempts, item.error and item.error.code) for item in page.items] == [
             (0, 4, "StorageFull"),
             (1, 4, "StorageFull"),
             (2, 4, "StorageFull"),
         ]
         assert page.next_offset == 3
-        assert [one.offset for one in service.queue(AUTHOR, "edge-error", 3).items] == [3, 4]
+        assert [item.offset for item in service.queue(AUTHOR, "edge-error", 3).items] == [3, 4]
 
     def test_a_subscriber_that_is_silent_is_told_so_and_has_no_queue_until_it_is_back(
         self, harbour: Harbour, service: ControlService
@@ -167,7 +169,7 @@ class TestClear:
         harbour.subscriber(publishers=(AUTHOR, OTHER), is_editable=True).announce(-1)
         assert service.clear(AUTHOR, "edge").offset == 2
         assert service.clear(OTHER, "edge").offset == 5
-        assert [one.pub_agent_name for one in harbour.commands()] == [AUTHOR, OTHER]
+        assert [command.pub_agent_name for command in harbour.commands()] == [AUTHOR, OTHER]
 
     @pytest.mark.parametrize("is_running", [True, False])
     def test_the_subscribers_answer_is_waited_for(
@@ -224,8 +226,8 @@ class TestClear:
         sent = service.clear(AUTHOR, "edge", 1)
         assert harbour.service().command(AUTHOR, sent.id) == sent
         edge.answer(harbour.commands()[0], 1)
-        for one in (service, harbour.service()):
-            assert (one.command(AUTHOR, sent.id).state, one.command(AUTHOR, sent.id).removed) == ("done", 1)
+        for item in (service, harbour.service()):
+            assert (item.command(AUTHOR, sent.id).state, item.command(AUTHOR, sent.id).removed) == ("done", 1)
         for publisher, name in ((OTHER, sent.id), (AUTHOR, "nothing"), (AUTHOR, ""), (AUTHOR, "x" * 500)):
             with pytest.raises(CommandMissingError):
                 service.command(publisher, name)
@@ -315,7 +317,7 @@ class TestErrors:
         west.tell(0, FAILED)
         west.announce(3)
         found = service.errors().items
-        assert [(one.subscriber, one.offset, one.paths) for one in found] == [
+        assert [(item.subscriber, item.offset, item.paths) for item in found] == [
             ("edge", 1, ("/page-1",)),
             ("edge", 3, ("/page-3",)),
             ("west", 0, ("/page-0",)),
@@ -324,7 +326,7 @@ class TestErrors:
         assert (found[0].publisher, found[0].attempts, found[0].error.trace) == (AUTHOR, 4, "Traceback …")
         assert found[0].given_up_at == moment_of(1_700_000_000_000)
         for name in ("west", west.queue_name):
-            assert [one.offset for one in service.errors(name).items] == [0]
+            assert [item.offset for item in service.errors(name).items] == [0]
 
     @pytest.mark.usefixtures("edge")
     def test_errors_of_an_unknown_subscriber_are_refused(self, service: ControlService) -> None:
@@ -377,7 +379,7 @@ class TestErrors:
         failed = (AfterCall(Offset(0), 2, CAUSE), AfterCall(Offset(2), 4, CAUSE, is_set_aside=True))
         harbour.subscriber().announce(2, after_calls=HookCalls(1, 1, CAUSE, failed))
         found = service.errors("edge").items
-        assert [(one.offset, one.kind, one.attempts, one.paths) for one in found] == [
+        assert [(item.offset, item.kind, item.attempts, item.paths) for item in found] == [
             (0, "hook-retrying", 2, ("/page-0",)),
             (2, "hook", 4, ("/page-2",)),
         ]
@@ -385,7 +387,7 @@ class TestErrors:
         assert found[0].error.code == CAUSE.code
         (sent,) = service.redrive("edge", [2])
         assert (sent.publisher, sent.offset, sent.state) == (AUTHOR, 2, "sent")
-        assert [one.offset for one in harbour.commands() if isinstance(one, RedriveMessage)] == [2]
+        assert [command.offset for command in harbour.commands() if isinstance(command, RedriveMessage)] == [2]
 
     @pytest.mark.parametrize("offsets", [[], [0], [1, 2], [2**63], [-1], list(range(1001))])
     @pytest.mark.usefixtures("edge")

@@ -133,7 +133,7 @@ class TestStatus:
         service = harbour.service(is_running=is_running)
         publish(service, 2)
         harbour.subscriber().announce(-1, next_offset=Offset(0))
-        wait_until(lambda: [one.lag for one in service.status().subscribers] == [2])
+        wait_until(lambda: [subscriber.lag for subscriber in service.status().subscribers] == [2])
 
     @pytest.mark.parametrize("is_running", [False, True], ids=["home", "agent"])
     def test_lag_counts_packages_of_followed_publishers_only(self, harbour: Harbour, is_running: bool) -> None:
@@ -153,9 +153,9 @@ class TestStatus:
         publish(service, 3)
         harbour.subscriber("none", publishers=(AgentName("nobody"),)).announce(-1, next_offset=Offset(0))
         harbour.subscriber("some", publishers=(far, AUTHOR)).announce(-1, next_offset=Offset(2))
-        wait_until(lambda: [one.lag for one in service.status().subscribers] == [0, 1])
+        wait_until(lambda: [subscriber.lag for subscriber in service.status().subscribers] == [0, 1])
         harbour.append(TopicRole.PACKAGE, PackageMessage(SLING_ID, PackageId("p"), Action.DELETE, "tree", far))
-        assert [one.lag for one in service.status().subscribers] == [0, 2]
+        assert [subscriber.lag for subscriber in service.status().subscribers] == [0, 2]
 
     def test_who_follows_all_is_waited_for_by_a_publisher_it_has_not_seen(
         self, harbour: Harbour, service: ControlService
@@ -164,9 +164,9 @@ class TestStatus:
         harbour.subscriber(publishers=(OTHER,)).announce(-1, next_offset=Offset(0), follows_all=True)
         assert seen(service).follow == ()
         assert service.distribution(AUTHOR, made.package_id).waiting == ("edge",)
-        assert [one.count for one in service.queues(AUTHOR) if one.state != "passive"] == [1]
+        assert [queue.count for queue in service.queues(AUTHOR) if queue.state != "passive"] == [1]
 
-    def test_who_asks_for_each_of_many_queues_in_turn_looks_at_everybody_once(
+    def test_who_asks_for_each_of_many_queues_in_turn_looks_at_everyone_once(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         service = harbour.service(is_running=True)
@@ -177,8 +177,8 @@ class TestStatus:
         look = type(service._directory).members
         monkeypatch.setattr(type(service._directory), "members", lambda one: (looks.append(1), look(one))[1])
         monkeypatch.setattr(harbour.clock, "monotonic", lambda: 1e9)
-        for one in service.queues(AUTHOR):
-            service.queue(AUTHOR, one.name)
+        for queue in service.queues(AUTHOR):
+            service.queue(AUTHOR, queue.name)
         assert len(looks) == 1
         harbour.subscriber("late").announce(-1)
         wait_until(lambda: len(service.queues(AUTHOR)) == 102)
@@ -189,12 +189,12 @@ class TestStatus:
         harbour.subscriber("before", publishers=(AUTHOR,)).announce(-(2**62))
         harbour.subscriber("stranger", publishers=(AgentName("nobody"),)).announce(0)
         status = service.status()
-        assert [(one.name, one.lag) for one in status.subscribers] == [
+        assert [(subscriber.name, subscriber.lag) for subscriber in status.subscribers] == [
             ("before", None),
             ("beyond", None),
             ("stranger", 0),
         ]
-        assert [(one.subscriber, one.count) for one in service.queues(AUTHOR) if one.state != "passive"] == [
+        assert [(queue.subscriber, queue.count) for queue in service.queues(AUTHOR) if queue.state != "passive"] == [
             ("before", 3),
             ("beyond", 0),
         ]
@@ -227,11 +227,11 @@ class TestTopologyAfterARestart:
         harbour.subscriber().announce(0)
         assert queue_of(harbour.service()).count == 1
 
-    def test_one_that_starts_while_nobody_spoke_knows_all_within_one_announcement(self, harbour: Harbour) -> None:
+    def test_one_that_starts_while_no_one_spoke_knows_all_within_one_announcement(self, harbour: Harbour) -> None:
         service = harbour.service(is_running=True)
         publish(service, 2)
         harbour.subscriber().announce(0)
-        wait_until(lambda: [one.name for one in service.status().subscribers] == ["edge"])
+        wait_until(lambda: [subscriber.name for subscriber in service.status().subscribers] == ["edge"])
         wait_until(lambda: queue_of(service).count == 1)  # its own reader of packages may be behind by a moment
 
     def test_first_pages_come_without_reading_all_of_a_long_log(
@@ -248,7 +248,7 @@ class TestTopologyAfterARestart:
         monkeypatch.setattr(type(service._followers), "are_running", True)  # as in an agent whose threads come late
         service._journal_state.hear_announcements()
         page = service.queue(AUTHOR, "edge", max_items=50)
-        assert [one.offset for one in page.items] == list(range(5001, 5051))
+        assert [item.offset for item in page.items] == list(range(5001, 5051))
         assert (page.queue.count, page.queue.exact) == (15_000, False)
         assert read["package"] <= 600
         monkeypatch.undo()
@@ -260,20 +260,20 @@ class TestAnAgentsRoom:
         before = set(threading.enumerate())
         service = harbour.service(is_running=True)
         service.start()  # again, which does nothing
-        started = sorted(one.name for one in set(threading.enumerate()) - before if one.name.startswith("mailboat-"))
+        started = sorted(item.name for item in set(threading.enumerate()) - before if item.name.startswith("mailboat-"))
         assert started == ["mailboat-log", "mailboat-log-past", "mailboat-statuses", "mailboat-topology"]
         service.stop(Deadline(SystemClock(), PATIENCE_SECONDS))
-        assert not {one for one in set(threading.enumerate()) - before if one.name.startswith("mailboat-")}
+        assert not {item for item in set(threading.enumerate()) - before if item.name.startswith("mailboat-")}
 
     def test_it_follows_all_that_happens(self, harbour: Harbour) -> None:
         service = harbour.service(is_running=True)
         edge = harbour.subscriber()
         edge.announce(-1)
         publish(service, 3)
-        wait_until(lambda: [one.count for one in service.queues(AUTHOR)] == [3, 0])
+        wait_until(lambda: [queue.count for queue in service.queues(AUTHOR)] == [3, 0])
         edge.tell(0, FAILED)
         edge.announce(1)
-        wait_until(lambda: [one.count for one in service.queues(AUTHOR)] == [1, 1])
+        wait_until(lambda: [queue.count for queue in service.queues(AUTHOR)] == [1, 1])
 
     def test_a_journal_that_fails_for_a_while_is_followed_again(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

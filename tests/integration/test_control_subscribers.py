@@ -38,7 +38,7 @@ def opened(boat: Any) -> Iterator[tuple[Workspace, ControlService]]:
 
 
 def member(service: ControlService, name: str = "web") -> SubscriberStatusView:
-    (found,) = [one for one in service.status().subscribers if one.name == name]
+    (found,) = [subscriber for subscriber in service.status().subscribers if subscriber.name == name]
     return found
 
 
@@ -116,11 +116,13 @@ def test_who_would_lose_packages_is_known(boat: Any, site: Path, tmp_path: Path)
         if number == 1:
             subscribe(boat, tmp_path)
     with opened(boat) as (workspace, _):
-        assert [one.name for one in members_below(workspace, Offset(2))] == []
-        assert [one.name for one in members_below(workspace, Offset(3))] == ["web"]
+        assert [item.name for item in members_below(workspace, Offset(2))] == []
+        assert [item.name for item in members_below(workspace, Offset(3))] == ["web"]
         assert position_findings(workspace) == []
         workspace.journal.truncate(workspace.package_topic, Offset(3))
-        assert [one.problem for one in position_findings(workspace)] == ["position of web is before the oldest package"]
+        assert [position_finding.problem for position_finding in position_findings(workspace)] == [
+            "position of web is before the oldest package"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +149,17 @@ def test_a_log_that_does_not_fit_the_target_is_found(
     else:
         boat.do("init", "--new-journal")
     with opened(boat) as (workspace, service):
-        assert [one.problem.startswith(problem) for one in position_findings(workspace)] == [True]
+        assert [position_finding.problem.startswith(problem) for position_finding in position_findings(workspace)] == [
+            True
+        ]
         error = member(service).error
         assert error is not None
         assert error.code == code
 
 
-def test_the_audience_of_an_empty_home_is_nobody(boat: Any) -> None:
+def test_the_audience_of_an_empty_home_is_no_one(boat: Any) -> None:
     with opened(boat) as (workspace, service):
         assert directory_of(workspace).members() == []
         status = service.status()
-        assert (status.subscribers, [one.name for one in status.publishers]) == ((), ["author"])
+        assert (status.subscribers, [publisher.name for publisher in status.publishers]) == ((), ["author"])
         assert service.queues("author") == []

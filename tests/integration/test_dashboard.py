@@ -92,7 +92,10 @@ def recorded_hour(control: FakeControl) -> LagHistory:
     behind = 0
 
     def status() -> StatusView:
-        moved = [replace(one, lag=(one.lag or 0) + behind, next_offset=5_000 - behind) for one in present.subscribers]
+        moved = [
+            replace(subscriber, lag=(subscriber.lag or 0) + behind, next_offset=5_000 - behind)
+            for subscriber in present.subscribers
+        ]
         return replace(present, subscribers=tuple(moved))
 
     history = LagHistory(status, clock)
@@ -234,7 +237,7 @@ class Gone(FakeControl):
 
     def status(self) -> StatusView:
         seen = super().status()
-        silent = [replace(one, state="silent", target="sqlite:/site.db") for one in seen.subscribers]
+        silent = [replace(subscriber, state="silent", target="sqlite:/site.db") for subscriber in seen.subscribers]
         return replace(seen, subscribers=tuple(silent))
 
 
@@ -351,7 +354,7 @@ def test_hostile_texts_stay_text(page: Page, serve: Any) -> None:
         "builds",
         f"jobs/{added.job}",
     )
-    for view in (*(f"#/{one}" for one in views), "#/subscribers/" + HOSTILE.replace("/", "%2F")):
+    for view in (*(f"#/{view}" for view in views), "#/subscribers/" + HOSTILE.replace("/", "%2F")):
         page.goto(f"{url}/{view}")
         expect(page.get_by_role("main")).to_contain_text("onerror=")
         assert page.locator("img, main script").count() == 0
@@ -363,7 +366,9 @@ class ForgedState(FakeControl):
 
     def status(self) -> StatusView:
         known = super().status()
-        return replace(known, subscribers=tuple(replace(one, state="constructor") for one in known.subscribers))
+        return replace(
+            known, subscribers=tuple(replace(subscriber, state="constructor") for subscriber in known.subscribers)
+        )
 
 
 def test_unknown_states_and_errors_are_shown_as_text(page: Page, serve: Any) -> None:
@@ -593,7 +598,7 @@ def test_files_are_served_without_a_token_and_with_a_strict_policy(page: Page, s
     found = {"app.js"}
     while found:
         first |= found
-        named = "".join(texts[one] for one in found)
+        named = "".join(texts[item] for item in found)
         found = set(re.findall(r'^import .* from "./(.*)";$', named, re.MULTILINE)) - first
     preloaded = set(re.findall(r'<link rel="modulepreload" href="/dashboard/(.*)">', texts[""]))
     assert preloaded == first - {"app.js"}, "the first view waits for a module that another one names"

@@ -143,8 +143,8 @@ def test_packages_are_redriven_and_dropped_a_job_is_added_and_memory_is_shown(
     assert control is not None
     frozen.touch()
     control.distribute("author", parse_request("ADD", ("/a.html",)))
-    wait_until(lambda: any(one.given_up for one in control.status().subscribers))
-    wait_until(lambda: all(one.lag == 0 for one in control.status().subscribers))
+    wait_until(lambda: any(subscriber.given_up for subscriber in control.status().subscribers))
+    wait_until(lambda: all(subscriber.lag == 0 for subscriber in control.status().subscribers))
     with chromium() as browser, page_in(browser) as page:
         redrive_what_failed(page, url, frozen)
         assert (frozen.parent / "golden" / "a.html").read_text() == "a"

@@ -51,7 +51,10 @@ class Placed(FakeControl):
 
     def status(self) -> Any:
         seen = super().status()
-        placed = [replace(one, target=f"sqlite:/{one.name}.db", next_offset=6) for one in seen.subscribers]
+        placed = [
+            replace(subscriber, target=f"sqlite:/{subscriber.name}.db", next_offset=6)
+            for subscriber in seen.subscribers
+        ]
         return replace(seen, subscribers=tuple(placed))
 
 

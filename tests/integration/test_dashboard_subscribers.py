@@ -72,7 +72,7 @@ def subscriber_agent(folder: Path, http: HttpConfig) -> Iterator[tuple[AgentProc
         own, history = process.own, process.history
         assert own is not None
         assert history is not None
-        wait_until(lambda: [(one.lag, one.given_up) for one in own.status().subscribers] == KNOWN)
+        wait_until(lambda: [(subscriber.lag, subscriber.given_up) for subscriber in own.status().subscribers] == KNOWN)
         history.sample()  # as every ten seconds
         yield process, server.url
         server.stop(Deadline(SystemClock(), 5.0))
@@ -158,10 +158,10 @@ def test_queue_of_a_waiting_subscriber_is_read_page_by_page(agent: tuple[AgentPr
     first = get(url, f"{path}?max_items=2").json()
     assert (first["queue"]["count"], first["queue"]["exact"]) == (3, False)
     assert first["queue"]["capabilities"] == ["clearable", "removable"]
-    assert [(one["path"], one["state"]) for one in first["items"]] == [("/a.html", "queued"), ("/b.html", "queued")]
+    assert [(item["path"], item["state"]) for item in first["items"]] == [("/a.html", "queued"), ("/b.html", "queued")]
     last = get(url, f"{path}?max_items=2&from_offset={first['next_offset']}").json()
-    assert ([one["path"] for one in last["items"]], last["next_offset"]) == (["/c.html"], None)
-    status = {one["name"]: one for one in get(url, "/api/v1/status").json()["subscribers"]}
+    assert ([item["path"] for item in last["items"]], last["next_offset"]) == (["/c.html"], None)
+    status = {subscriber["name"]: subscriber for subscriber in get(url, "/api/v1/status").json()["subscribers"]}
     assert (status["staged"]["state"], status["staged"]["lag"]) == ("waiting-for ghost", 3)
     assert (status["broken"]["state"], status["broken"]["error"]["code"]) == ("stopped", "PlaceUnusable")
 
@@ -179,9 +179,9 @@ def test_api_of_an_agent_without_a_publisher_is_a_part_of_the_whole_one(agent: t
     assert "event: snapshot" in events
     assert 'data: {"reason":"complete"}' in events
     page = get(url, "/api/v1/errors?subscriber=edge&max_items=2").json()
-    assert [one["offset"] for one in page["items"]] == [0, 1]
+    assert [item["offset"] for item in page["items"]] == [0, 1]
     following = get(url, f"/api/v1/errors?subscriber=edge&page={page['next_page']}").json()
-    assert ([one["offset"] for one in following["items"]], following["next_page"]) == ([2], None)
+    assert ([item["offset"] for item in following["items"]], following["next_page"]) == ([2], None)
     empty = get(url, "/api/v1/publishers/author/queues/free").json()
     assert (empty["queue"]["count"], empty["queue"]["state"], empty["items"]) == (0, "idle", [])
     metrics = get(url, "/metrics").text
@@ -279,7 +279,7 @@ def test_commands_of_the_command_line_are_sent_and_their_outcome_is_found(tmp_pa
         assert control.remove("author", "staged", items, wait_seconds=PATIENCE_SECONDS).removed == 2
         assert control.clear("author", "staged").message == "the queue was empty"
         refused = control.redrive("edge", [0], wait_seconds=PATIENCE_SECONDS)
-        assert [one.state for one in refused] == ["refused"], "its hook still fails"
+        assert [item.state for item in refused] == ["refused"], "its hook still fails"
         [author] = control.status().publishers
         assert author.last_published_at is not None
         with pytest.raises(CommandMissingError):

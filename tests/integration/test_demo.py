@@ -36,7 +36,7 @@ def left_running(folder: Path) -> list[str]:
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             found.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [one for one in found if str(folder) in one and "agent run" in one]
+    return [item for item in found if str(folder) in item and "agent run" in item]
 
 
 @pytest.mark.long("trees-and-demos")

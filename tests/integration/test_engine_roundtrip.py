@@ -37,7 +37,7 @@ def test_a_published_folder_arrives_in_every_kind_of_target(engine: Engine, tmp_
     statistics = engine.subscriber(target).run(Until.CAUGHT_UP)
     assert digest_of(target.source()) == digest_of(source)
     assert (statistics.phase, statistics.imported, statistics.next_offset) == (SubscriberPhase.STOPPED, 1, 1)
-    assert [(one.offset, one.status, one.package_id) for one in engine.statuses()] == [
+    assert [(status.offset, status.status, status.package_id) for status in engine.statuses()] == [
         (receipt.offset, PackageStatus.IMPORTED, receipt.package_id)
     ]
     target.close()
@@ -57,7 +57,7 @@ def test_changes_deletes_and_files_that_become_folders_follow(engine: Engine, tm
         (site / folder).rmdir()
     source = write_site(site, {"was-file/inside.txt": "in", "was-folder": "file now", "index.html": "<h1>New</h1>"})
     second = list(publisher.publish_changed(source))
-    assert sum(one.removed for one in second) == 2
+    assert sum(item.removed for item in second) == 2
     target = engine.target(kind)
     engine.subscriber(target).run(Until.CAUGHT_UP)
     assert digest_of(target.source()) == digest_of(FolderSource(site))
@@ -77,5 +77,5 @@ def test_delete_removes_subtrees_and_test_and_invalidate_change_nothing(engine: 
     assert "/index.html" in paths
     assert not any(path.startswith("/news") for path in paths)
     assert (statistics.imported, statistics.skipped) == (3, 1)
-    assert [one.offset for one in engine.statuses()] == [0, 2, 3]
+    assert [status.offset for status in engine.statuses()] == [0, 2, 3]
     target.close()

@@ -77,10 +77,10 @@ def test_change_reaches_a_client_and_it_resumes_after_it(control: FakeControl, s
         assert (first.type, first.data["gap"]) == ("snapshot", False)
         control.distribute("author", parse_request("ADD", ("/a",)))
         changed = list(islice(stream, 3))
-        assert [one.type for one in changed] == ["journal", "subscriber", "subscriber"]
+        assert [item.type for item in changed] == ["journal", "subscriber", "subscriber"]
         stream.close()
         again = list(client.events(changed[0].id, follow=False))
-        assert [(one.type, one.id) for one in again[:2]] == [(one.type, one.id) for one in changed[1:]]
+        assert [(item.type, item.id) for item in again[:2]] == [(item.type, item.id) for item in changed[1:]]
         assert again[-1].data == {"reason": "complete"}
         lost = next(client.events("older-7", follow=False))
         assert (lost.type, lost.data["gap"]) == ("snapshot", True)
@@ -110,7 +110,7 @@ def test_clients_beyond_the_limit_are_refused_and_a_vanished_one_frees_its_place
     server = serve(control, HttpConfig(max_connections=8))
     with ExitStack() as stack:
         clients = [connected(server.url, stack) for _ in range(4)]
-        assert [status_of(one) for one in clients] == [200] * 4
+        assert [status_of(client) for client in clients] == [200] * 4
         with HttpControl(server.url) as client:
             for _ in range(30):
                 with pytest.raises(ThrottledError, match="limit of 4 event streams"):
@@ -141,7 +141,7 @@ def test_thousand_clients_get_the_streams_there_are_and_leave_the_api_to_others(
         assert other.status().publishers
         assert server.connections <= limit + PROBE_RESERVE
         control.distribute("author", parse_request("ADD", ("/a",)))
-        assert {one.lag for one in other.status().subscribers} == {1}
+        assert {subscriber.lag for subscriber in other.status().subscribers} == {1}
         # the first half of the connections keeps its streams; the others were refused or displaced
         assert all(client.recv(1 << 16) for client in first)
         stack.pop_all().close()
@@ -154,7 +154,7 @@ def test_token_has_half_of_the_streams_and_leaves_the_others(control: FakeContro
     server = serve(control, HttpConfig(tokens=tuple(tokens), max_connections=40))
     with ExitStack() as stack:
         clients = [connected(server.url, stack, token_text("flood")) for _ in range(10)]
-        assert [status_of(one) for one in clients] == [200] * 10
+        assert [status_of(client) for client in clients] == [200] * 10
         with HttpControl(server.url, token_text("flood")) as client, pytest.raises(ThrottledError, match="flood has"):
             list(client.events())
         with HttpControl(server.url, token_text("other")) as client:
@@ -207,7 +207,7 @@ def test_stream_asks_for_the_token_again_after_a_while(
     monkeypatch.setattr(event_stream, "LONGEST_SECONDS", 0.2)
     monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 0.1)
     with HttpControl(serve(control).url) as client:
-        assert [one.data for one in client.events()][1:] == [{"reason": "renew"}]
+        assert [event.data for event in client.events()][1:] == [{"reason": "renew"}]
 
 
 def test_stopping_agent_ends_the_stream(control: FakeControl, serve: Any) -> None:
@@ -217,7 +217,7 @@ def test_stopping_agent_ends_the_stream(control: FakeControl, serve: Any) -> Non
         stream = client.events()
         next(stream)
         stopping.set()
-        assert [one.data for one in stream] == [{"reason": "stopping"}]
+        assert [record.data for record in stream] == [{"reason": "stopping"}]
 
 
 def test_stream_that_cannot_be_fed_ends_as_failed(
@@ -231,7 +231,7 @@ def test_stream_that_cannot_be_fed_ends_as_failed(
             raise RuntimeError("a defect")
 
         monkeypatch.setattr("mailboat.control.event_feed.EventFeed.poll", fails)
-        assert [one.data for one in stream] == [{"reason": "failed"}]
+        assert [record.data for record in stream] == [{"reason": "failed"}]
 
 
 def test_stream_needs_the_verb_view(control: FakeControl, serve: Any, tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ def shown(engine: Engine) -> str:
 
 
 def open_builds(target: Target) -> list[tuple[str, str, int, int]]:
-    return [(one.publisher, one.build_id, one.done, one.total) for one in target.ledger.open_builds]
+    return [
+        (open_build.publisher, open_build.build_id, open_build.done, open_build.total)
+        for open_build in target.ledger.open_builds
+    ]
 
 
 def test_a_build_is_shown_when_its_last_package_is_imported(engine: Engine) -> None:
@@ -299,7 +302,7 @@ def logs(draw: st.DrawFn) -> list[Step]:
     lanes[2] = [Step(draw(NAMES), draw(TEXTS)) for _ in range(draw(st.integers(0, 4)))]
     steps = list[Step]()
     while any(lanes):
-        lane = draw(st.sampled_from([one for one in lanes if one]))
+        lane = draw(st.sampled_from([lane for lane in lanes if lane]))
         steps.append(lane.pop(0))
     return steps[: draw(st.integers(1, len(steps)))]
 
@@ -319,9 +322,9 @@ def test_readers_see_whole_builds_only_and_never_go_back(
             engine.subscriber(reference).run(Until.CAUGHT_UP)
         watching.reach(Failpoint.SUBSCRIBER_COMMITTED)
     at = 0
-    for one in watching.seen:
-        assert one in author.whole[at:], "readers saw what was never whole, or went back"
-        at += author.whole[at:].index(one)
+    for item in watching.seen:
+        assert item in author.whole[at:], "readers saw what was never whole, or went back"
+        at += author.whole[at:].index(item)
     assert watching.seen[-1] == author.whole[-1]
 
 

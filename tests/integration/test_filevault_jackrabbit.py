@@ -60,7 +60,7 @@ def write(path: Path, nodes: Iterable[Node], workspace: WorkspaceFilter = DEEP) 
 
 def read(payload: bytes) -> list[Node]:
     change = FilevaultCodec().read_bytes(payload, LimitsConfig(), None)
-    return [decode_node(one.path, one.body) for one in change.records if change.filter.covers(one.path)]
+    return [decode_node(record.path, record.body) for record in change.records if change.filter.covers(record.path)]
 
 
 def comparable(nodes: Sequence[Node]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def comparable(nodes: Sequence[Node]) -> dict[str, Any]:
     for node in nodes:
         held, children = node.properties, below.get(node.path, [])
         if node.data is not None:
-            held = tuple(one for one in held if one.name != DATA_PROPERTY)
+            held = tuple(item for item in held if item.name != DATA_PROPERTY)
             data = Property(DATA_PROPERTY, (node.data,), PropertyType.BINARY)
             shown[child_of(node.path, CONTENT_NODE)] = ("nt:resource", [], {DATA_PROPERTY: shown_values(data)}, None)
         order = None if node.child_order is None else ordered_names(node.child_order, children)
@@ -81,7 +81,7 @@ def comparable(nodes: Sequence[Node]) -> dict[str, Any]:
 
 
 def properties_of(held: Iterable[Property]) -> dict[str, Any]:
-    return {one.name: shown_values(one) for one in held if one.name not in MADE_BY_THE_REPOSITORY}
+    return {item.name: shown_values(item) for item in held if item.name not in MADE_BY_THE_REPOSITORY}
 
 
 def shown_values(one: Property) -> Any:
@@ -129,14 +129,14 @@ def legal(node: Node) -> Node:
     Of the last FileVault's own importer makes no property at all.
     """
     held = tuple(
-        one
-        for one in node.properties
-        if (not one.name.startswith("jcr:") or one.name == DATA_PROPERTY)
-        and (one.values or one.type is not PropertyType.BINARY)
+        property_
+        for property_ in node.properties
+        if (not property_.name.startswith("jcr:") or property_.name == DATA_PROPERTY)
+        and (property_.values or property_.type is not PropertyType.BINARY)
     )
     if node.primary_type == FILE_TYPE:
         return node
-    mixins = tuple(one for one in node.mixin_types if one == "mix:title")
+    mixins = tuple(mixin_type_ for mixin_type_ in node.mixin_types if mixin_type_ == "mix:title")
     kind = JCR_TYPES.get(node.primary_type, node.primary_type)
     return Node(node.path, kind, mixins, held, None if kind == "sling:Folder" else node.child_order)
 
@@ -314,8 +314,8 @@ def test_a_directory_and_a_file_that_rules_leave_out_are_made_above_covered_ones
     seed = write(tmp_path / "seed.zip", [trees.a_page(ROOT), trees.a_file(file.path, b"theirs")])
     for before, expected in (((), b"mine"), ((seed,), b"theirs")):
         jackrabbit.reset()
-        for one in (*before, package):
-            assert jackrabbit.ask("install", one) == []
+        for item in (*before, package):
+            assert jackrabbit.ask("install", item) == []
         found = dumped(jackrabbit)
         assert {page.path, f"{ROOT}/f.txt/rep:policy"} < found.keys()
         assert found[f"{file.path}/{CONTENT_NODE}"][2][DATA_PROPERTY][2] == [Binary(expected).digest.hex()]
@@ -443,7 +443,7 @@ def test_a_filter_covers_and_merges_what_filevault_covers_and_merges(
 ) -> None:
     file = tmp_path / "filter.xml"
     file.write_text(format_filter(owned))
-    said = [one.split(" ") for one in jackrabbit_process.ask("filter", file, "title", *FILTERED)]
+    said = [item.split(" ") for item in jackrabbit_process.ask("filter", file, "title", *FILTERED)]
     for path, (is_covered, mode, is_property_covered) in zip(FILTERED, said, strict=True):
         assert (path, owned.covers(path)) == (path, is_covered == "true")
         assert (path, owned.mode_of(path).name) == (path, mode)
@@ -487,7 +487,7 @@ def test_an_import_with_filters_that_overlap_leaves_what_jackrabbit_leaves(
     for file in (tmp_path / "1.zip", package):
         assert jackrabbit.ask("import", file) == []
         change = FilevaultCodec().read_bytes(file.read_bytes(), LimitsConfig(), None)
-        model.apply([decode_node(one.path, one.body) for one in change.records], change.filter)
+        model.apply([decode_node(record.path, record.body) for record in change.records], change.filter)
     assert sorted(dumped(jackrabbit)) == [path for path in sorted(model.nodes) if path.startswith(ROOT)]
 
 

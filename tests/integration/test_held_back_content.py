@@ -55,7 +55,7 @@ def content(target: Target) -> Sequence[Node]:
 
 
 def staged(folder: Path) -> set[str]:
-    return {one.name for one in (folder / "target/.mailboat/staging").iterdir()}
+    return {path.name for path in (folder / "target/.mailboat/staging").iterdir()}
 
 
 @pytest.mark.parametrize(("begin", "end"), [*combinations(range(len(HISTORY) + 1), 2)])

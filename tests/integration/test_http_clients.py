@@ -1,4 +1,4 @@
-"""Clients that are slow, stuck, numerous, oversized or unknown: each costs little, and nobody else waits for them."""
+"""Clients that are slow, stuck, numerous, oversized or unknown: each costs little, and no one else waits for them."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_leaves_nothing(
         wait_until(lambda: server.connections == 1)
     wait_until(lambda: server.connections == 0)
     assert control.status().journal.next_offset == 0
-    wait_until(lambda: any(one.name == "mailboat.audit" for one in caplog.records))
-    assert [one.audit["outcome"] for one in caplog.records if one.name == "mailboat.audit"] == ["gone"]  # type: ignore[attr-defined]
+    wait_until(lambda: any(record.name == "mailboat.audit" for record in caplog.records))
+    assert [record.audit["outcome"] for record in caplog.records if record.name == "mailboat.audit"] == ["gone"]  # type: ignore[attr-defined]
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(control: FakeControl, serve: Any) -> None:
@@ -311,10 +311,10 @@ def test_a_token_may_do_what_its_verbs_say(
             client.post(SLING, data={"action": "ADD", "path": "/a"}),
             client.get("/metrics"),
         ]
-    assert tuple(one.status_code for one in answers) == statuses
-    for one in answers:
-        if one.status_code == 403:
-            assert one.json() == {"type": "about:blank", "title": "Forbidden", "status": 403}
+    assert tuple(answer.status_code for answer in answers) == statuses
+    for item in answers:
+        if item.status_code == 403:
+            assert item.json() == {"type": "about:blank", "title": "Forbidden", "status": 403}
 
 
 @pytest.fixture
@@ -374,7 +374,7 @@ def test_a_request_with_one_path_outside_of_its_token_is_refused_as_a_whole(
     path: str, status: int, control: FakeControl, newsroom: httpx2.Client
 ) -> None:
     named = {"paths": ["/static/a", path]}
-    orders = [{"action": one, **named} for one in ("ADD", "DELETE", "INVALIDATE")]
+    orders = [{"action": item, **named} for item in ("ADD", "DELETE", "INVALIDATE")]
     orders += [{"action": "ADD", **named, "deep_paths": [path]}]
     orders += [{"action": "ADD", "paths": ["/static/a"], "deep_paths": [path]}]
     for order in orders:
@@ -398,7 +398,7 @@ def test_a_refused_path_is_named_in_the_audit_line_and_by_the_client(
         pytest.raises(PathForbiddenError, match="the token newsroom may not distribute /other"),
     ):
         client.distribute("author", parse_request("DELETE", ("/other",)))
-    (line,) = [one.getMessage() for one in caplog.records if one.name == "mailboat.audit"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "mailboat.audit"]
     assert "publisher=author action=DELETE paths=1 outcome=PathForbidden status=403" in line
     assert line.startswith("API request: caller=")
 
@@ -505,10 +505,10 @@ def test_a_token_file_that_vanishes_leaves_its_token_as_it_was(
 
         def is_noticed() -> bool:
             assert client.status()
-            return any("tokens stay as they are" in one.getMessage() for one in caplog.records)
+            return any("tokens stay as they are" in record.getMessage() for record in caplog.records)
 
         wait_until(is_noticed)
-    assert not any("token-of" in one.getMessage() for one in caplog.records)
+    assert not any("token-of" in record.getMessage() for record in caplog.records)
 
 
 def test_the_user_of_a_request_is_the_token_s_name(control: FakeControl, serve: Any, tokens: Any) -> None:
@@ -605,8 +605,8 @@ def test_every_mutating_call_leaves_one_audit_line(
         client.post(DISTRIBUTIONS, json=ORDER, headers={"X-Request-Id": "call-1"})
         client.post(CLEAR, headers={"X-Request-Id": "call 2\twith spaces"})
         client.post(DISTRIBUTIONS, json={"action": "NO", "paths": []})
-    facts = [one.audit for one in caplog.records if one.name == "mailboat.audit"]  # type: ignore[attr-defined]  # from `extra`
-    assert [(one["caller"], one["verb"], one["status"], one["outcome"]) for one in facts] == [
+    facts = [record.audit for record in caplog.records if record.name == "mailboat.audit"]  # type: ignore[attr-defined]  # from `extra`
+    assert [(fact["caller"], fact["verb"], fact["status"], fact["outcome"]) for fact in facts] == [
         ("editor", "distribute", 202, "done"),
         ("editor", "clear", 403, "AccessDenied"),
         ("editor", "distribute", 400, "Usage"),
@@ -614,7 +614,7 @@ def test_every_mutating_call_leaves_one_audit_line(
     assert facts[0]["request_id"] == "call-1"
     assert (facts[0]["publisher"], facts[0]["action"], facts[0]["offset"]) == ("author", "ADD", 0)
     assert " " not in facts[1]["request_id"]
-    assert all("\n" not in one.getMessage() and "token-of" not in one.getMessage() for one in caplog.records)
+    assert all("\n" not in record.getMessage() and "token-of" not in record.getMessage() for record in caplog.records)
 
 
 def test_a_port_in_use_is_an_error_that_says_so(control: FakeControl, serve: Any) -> None:
@@ -682,7 +682,7 @@ class Blocked(FakeControl):
         return super().status()
 
 
-def test_probes_answer_while_every_thread_is_busy_and_nobody_keeps_the_server_from_ending(serve: Any) -> None:
+def test_probes_answer_while_every_thread_is_busy_and_no_one_keeps_the_server_from_ending(serve: Any) -> None:
     control = Blocked()
     server: HttpServer = serve(control, HttpConfig(burst_requests=1000))
     with ExitStack() as opened:
@@ -696,9 +696,9 @@ def test_probes_answer_while_every_thread_is_busy_and_nobody_keeps_the_server_fr
         began = time.monotonic()
         server.stop(Deadline(SystemClock(), 1.0))
         assert time.monotonic() - began < PATIENCE_SECONDS
-        workers = [one for one in threading.enumerate() if one.name.startswith("AnyIO")]
+        workers = [thread for thread in threading.enumerate() if thread.name.startswith("AnyIO")]
         assert workers
-        assert all(one.daemon for one in workers)
+        assert all(worker.daemon for worker in workers)
 
 
 def test_a_hundred_callers_at_once_are_all_served_once(control: FakeControl, serve: Any) -> None:

@@ -77,7 +77,7 @@ def test_every_verb_answers_the_same_over_http(control: FakeControl, client: Htt
     assert cleared == control.command("author", cleared.id) == client.command("author", cleared.id)
     assert (cleared.removed, control.subscribers["edge-1"].next_offset) == (2, 2)
     assert client.remove("author", "edge-1", ["package-0@2"]).removed == 1
-    assert [one.state for one in client.redrive("edge-2", [0])] == ["done"]
+    assert [item.state for item in client.redrive("edge-2", [0])] == ["done"]
     assert control.errors().items == ()
     suspended = client.suspend("edge-2", 60.0, 1.0)
     assert (suspended.verb, suspended.publisher, control.subscribers["edge-2"].suspended_seconds) == (
@@ -147,12 +147,12 @@ def test_pages_are_followed_to_the_end(control: FakeControl, client: HttpControl
     for number in range(8):
         control.give_up("edge-1", client.distribute("author", replace(ADD, request_id=f"r-{number}")).offset, CAUSE)
     control.subscribers |= {f"more-{number}": FakeSubscriber(f"more-{number}") for number in range(300)}
-    assert [one.offset for page in error_pages(client, "edge-1") for one in page.items] == list(range(8))
+    assert [item.offset for page in error_pages(client, "edge-1") for item in page.items] == list(range(8))
     first = client.errors(max_items=3)
-    assert [one.offset for one in first.items] == [0, 1, 2]
-    assert [one.offset for one in client.errors(page=first.next_page, max_items=100).items] == [3, 4, 5, 6, 7]
+    assert [item.offset for item in first.items] == [0, 1, 2]
+    assert [item.offset for item in client.errors(page=first.next_page, max_items=100).items] == [3, 4, 5, 6, 7]
     queues = client.queues("author")
-    assert sorted(one.name for one in queues) == sorted(one.name for one in control.queues("author"))
+    assert sorted(queue.name for queue in queues) == sorted(queue.name for queue in control.queues("author"))
     assert len(queues) > WHOLE_LIST
 
 
@@ -211,7 +211,7 @@ def test_requests_that_wait_to_publish_leave_threads_to_reads(
             assert client.status().publishers
         finally:
             over.set()
-        assert len({one.result(PATIENCE_SECONDS).offset for one in sent}) == 45
+        assert len({item.result(PATIENCE_SECONDS).offset for item in sent}) == 45
 
 
 def test_names_with_slashes_and_spaces_arrive_whole(control: FakeControl, client: HttpControl) -> None:
@@ -221,13 +221,13 @@ def test_names_with_slashes_and_spaces_arrive_whole(control: FakeControl, client
         client.queues("no such one")
 
 
-def test_waiting_ends_as_soon_as_everybody_has_it(control: FakeControl, client: HttpControl) -> None:
+def test_waiting_ends_as_soon_as_everyone_has_it(control: FakeControl, client: HttpControl) -> None:
     made = client.distribute("author", ADD)
     assert made.waiting == ("edge-1", "edge-2")
 
     def import_it() -> None:
-        for one in control.subscribers.values():
-            one.next_offset = 1
+        for subscriber in control.subscribers.values():
+            subscriber.next_offset = 1
 
     timer = threading.Timer(0.05, import_it)
     timer.start()
@@ -235,7 +235,7 @@ def test_waiting_ends_as_soon_as_everybody_has_it(control: FakeControl, client: 
     timer.join()
 
 
-def test_waiting_for_nobody_in_particular_ends_with_the_time(client: HttpControl) -> None:
+def test_waiting_for_no_one_in_particular_ends_with_the_time(client: HttpControl) -> None:
     made = client.distribute("author", ADD)
     assert client.distribution("author", made.package_id, wait_seconds=0.1).state == "queued"
 
@@ -277,12 +277,12 @@ def test_a_throttled_caller_is_told_when_to_come_back(control: FakeControl, clie
 def test_a_defect_of_the_agent_is_an_incident_without_a_trace(
     control: FakeControl, client: HttpControl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    control.subscribers = None  # type: ignore[assignment]  # nobody foresaw that
+    control.subscribers = None  # type: ignore[assignment]  # no one foresaw that
     with pytest.raises(AgentDefectError, match="status 500") as caught:
         client.status()
     incident = str(caught.value.where["incident"])
     assert "NoneType" not in str(caught.value)
-    (record,) = [one for one in caplog.records if incident in one.getMessage()]
+    (record,) = [record for record in caplog.records if incident in record.getMessage()]
     assert record.exc_info is not None
 
 

@@ -47,11 +47,11 @@ def description() -> dict[str, Any]:
     """The API's description, which names what is there as often as anything else, and never waits for long."""
     document = copy.deepcopy(api_description())
     for operation in operations(document):
-        for one in operation.get("parameters", ()):
-            if one["name"] in KNOWN:
-                one["schema"] = {"anyOf": [{"enum": KNOWN[one["name"]]}, one["schema"]]}
-            if one["name"] == "wait":
-                one["schema"]["maximum"] = 0.01
+        for item in operation.get("parameters", ()):
+            if item["name"] in KNOWN:
+                item["schema"] = {"anyOf": [{"enum": KNOWN[item["name"]]}, item["schema"]]}
+            if item["name"] == "wait":
+                item["schema"]["maximum"] = 0.01
     for record in ("ClearOrder", "RedriveOrder", "TurnOrder"):
         document["components"]["schemas"][record]["properties"]["wait_seconds"]["maximum"] = 0.01
     bench = document["components"]["schemas"]["BenchDocument"]["properties"]
@@ -173,7 +173,7 @@ def real_agent_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ("method", "path"),
     [
         *OPERATIONS[:SHORT],
-        *(pytest.param(*one, marks=pytest.mark.long("http-operations")) for one in OPERATIONS[SHORT:]),
+        *(pytest.param(*operation, marks=pytest.mark.long("http-operations")) for operation in OPERATIONS[SHORT:]),
     ],
 )
 def test_an_operation_of_a_real_agent_answers_as_it_is_described(method: str, path: str, real_agent_url: str) -> None:

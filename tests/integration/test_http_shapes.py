@@ -71,7 +71,7 @@ def test_pages_of_a_queue_lead_to_the_next_one(agent: httpx2.Client) -> None:
     where, seen = "/api/v1/publishers/author/queues/edge-1?max_items=2", []
     while where:
         answer = agent.get(where)
-        seen += [one["offset"] for one in answer.json()["items"]]
+        seen += [item["offset"] for item in answer.json()["items"]]
         link = re.fullmatch(r'<(.*)>; rel="next"', answer.headers.get("link", ""))
         where = link[1] if link else ""
     assert seen == [0, 1, 2]
@@ -81,7 +81,7 @@ def test_requests_are_listed_the_newest_first_by_links(agent: httpx2.Client) -> 
     where, seen = "/api/v1/publishers/author/distributions?max_items=2", []
     while where:
         answer = agent.get(where)
-        seen += [one["offset"] for one in answer.json()["items"]]
+        seen += [item["offset"] for item in answer.json()["items"]]
         link = re.fullmatch(r'<(.*)>; rel="next"', answer.headers.get("link", ""))
         where = link[1] if link else ""
     assert seen == [2, 1, 0]
@@ -177,9 +177,9 @@ def test_a_command_is_waited_for_only_when_asked(agent: httpx2.Client, control: 
     control.give_up("edge-1", 0, CAUSE)
     control.give_up("edge-1", 1, CAUSE)
     order = {"subscriber": "edge-1", "offsets": [0]}
-    assert [one["state"] for one in agent.post("/api/v1/errors/redrive", json=order).json()] == ["sent"]
+    assert [item["state"] for item in agent.post("/api/v1/errors/redrive", json=order).json()] == ["sent"]
     order = {"subscriber": "edge-1", "offsets": [1], "wait_seconds": 5}
-    assert [one["state"] for one in agent.post("/api/v1/errors/redrive", json=order).json()] == ["done"]
+    assert [item["state"] for item in agent.post("/api/v1/errors/redrive", json=order).json()] == ["done"]
 
 
 def test_a_method_that_a_path_does_not_have_is_405_and_says_which_it_has(agent: httpx2.Client) -> None:
@@ -258,7 +258,7 @@ def test_the_page_for_people_needs_nothing_from_elsewhere(agent: httpx2.Client) 
 def test_every_operation_is_described_with_an_example_and_its_problems() -> None:
     document = api_description()
     assert document["openapi"].startswith("3.1")
-    names = [one["operationId"] for one in operations(document)]
+    names = [operation["operationId"] for operation in operations(document)]
     assert len(set(names)) == len(names)
     for path, methods in document["paths"].items():
         for operation in methods.values():
@@ -270,20 +270,20 @@ def test_every_operation_is_described_with_an_example_and_its_problems() -> None
     for name, schema in document["components"]["schemas"].items():
         assert "Attributes:" not in schema["description"], name
         members = schema.get("properties", {})
-        assert all(one.get("description") for one in members.values()), name
+        assert all(member.get("description") for member in members.values()), name
 
 
 def test_a_stranger_finds_a_meaning_beside_every_parameter_field_answer_and_header() -> None:
     document = api_description()
-    answers = [one for operation in operations(document) for one in operation["responses"].values()]
+    answers = [response for operation in operations(document) for response in operation["responses"].values()]
     answers += document["components"]["responses"].values()
     phrases = {status.phrase for status in HTTPStatus} | {"Successful Response", None, ""}
-    assert [one for one in answers if "$ref" not in one and one.get("description") in phrases] == []
-    assert all(told["description"] for one in answers for told in one.get("headers", {}).values())
+    assert [answer for answer in answers if "$ref" not in answer and answer.get("description") in phrases] == []
+    assert all(told["description"] for answer in answers for told in answer.get("headers", {}).values())
     for operation in operations(document):
-        for one in operation.get("parameters", ()):
-            assert one["description"], (operation["operationId"], one["name"])
-            assert ("publisher" in one["description"]) == (one["name"] in {"publisher", "agent"}), one
+        for each in operation.get("parameters", ()):
+            assert each["description"], (operation["operationId"], each["name"])
+            assert ("publisher" in each["description"]) == (each["name"] in {"publisher", "agent"}), each
         for media, body in operation.get("requestBody", {}).get("content", {}).items():
             if media != "application/json":
                 assert all(field["description"] for field in body["schema"]["properties"].values())
@@ -307,7 +307,7 @@ def test_the_description_keeps_the_rules_of_its_linters() -> None:
     assert document["servers"]
     assert document["info"]["contact"]["url"]
     assert document["info"]["license"]["identifier"] == "Apache-2.0"
-    declared = {one["name"] for one in document["tags"]}
+    declared = {tag["name"] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for operation in methods.values():
             assert len(operation["tags"]) == 1, operation["operationId"]
@@ -525,7 +525,7 @@ def test_a_delete_that_cannot_be_meant_removes_nothing(
     agent: httpx2.Client, control: FakeControl, queue: str, fields: dict[str, str], status: int
 ) -> None:
     assert agent.post(f"{SLING}/queues/{queue}", data=fields).status_code == status
-    assert [one.removed for one in control.subscribers.values()] == [set(), set()]
+    assert [subscriber.removed for subscriber in control.subscribers.values()] == [set(), set()]
 
 
 def test_status_and_log_of_an_agent(agent: httpx2.Client) -> None:

@@ -105,13 +105,13 @@ def in_order(path: str, children: list[str]) -> list[str]:
 def dumped(jackrabbit: Any) -> dict[str, Any]:
     """The nodes by path: type, mixins, properties, names of children."""
     return {
-        one["path"]: (
-            one["type"],
-            sorted(one["mixins"]),
-            {name: value for name, value in one["properties"].items() if name not in OF_THE_REPOSITORY},
-            in_order(one["path"], one["children"]),
+        item["path"]: (
+            item["type"],
+            sorted(item["mixins"]),
+            {name: value for name, value in item["properties"].items() if name not in OF_THE_REPOSITORY},
+            in_order(item["path"], item["children"]),
         )
-        for one in jackrabbit.ask("dump", ROOT)
+        for item in jackrabbit.ask("dump", ROOT)
     }
 
 
@@ -125,7 +125,10 @@ def shown(nodes: Iterable[Node]) -> dict[str, Any]:
         node.path: (
             node.primary_type,
             list(node.mixin_types),
-            {one.name: [int(one.type), one.is_multiple, list(one.values)] for one in node.properties},
+            {
+                property_.name: [int(property_.type), property_.is_multiple, list(property_.values)]
+                for property_ in node.properties
+            },
             in_order(node.path, ordered_names(node.child_order, below.get(node.path, []))),
         )
         for node in nodes
@@ -166,7 +169,7 @@ def test_existing_content_is_treated_as_filevault_treats_it(mode: str, jackrabbi
 
 def apply(target: ModelTree, content: bytes) -> None:
     change = package_registry().codec_of(io.BytesIO(content)).read_bytes(content, LimitsConfig(), None)
-    records = [replace(decode_node(one.path, one.body), is_inner=one.is_inner) for one in change.records]
+    records = [replace(decode_node(record.path, record.body), is_inner=record.is_inner) for record in change.records]
     target.apply(records, change.filter)
 
 
@@ -236,8 +239,8 @@ def test_documents_with_nodes_that_no_filter_covers(
     found = []
     for file in (made, ours):
         jackrabbit.reset()
-        for one in (before, file):
-            assert jackrabbit.ask("import", one) == []
+        for item in (before, file):
+            assert jackrabbit.ask("import", item) == []
         found.append(dumped(jackrabbit))
     for payload in (made.read_bytes(), ours.read_bytes(), packed(made, "tree")):
         target = ModelTree()

@@ -317,7 +317,7 @@ def rights_of_the_page() -> Mapping[str, Mapping[str, str]]:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     found = {}
     for role, first, *others in rows[2:]:
-        found[role] = dict(zip(ROLES, [first, *(first if one == "same" else one for one in others)], strict=True))
+        found[role] = dict(zip(ROLES, [first, *(first if other == "same" else other for other in others)], strict=True))
     return found
 
 
@@ -378,7 +378,7 @@ def test_each_role_can_do_its_work_with_the_rights_of_the_page_and_no_more(home_
     subscriber.do("subscribe", "web", "--into", f"files:{target}", "--until", "caught-up")
     assert (target / "a.html").read_text() == "a"
     assert observer.json("journal", "verify")["problems"] == []
-    assert [one["offset"] for one in observer.json("journal", "show")] == [0]
+    assert [item["offset"] for item in observer.json("journal", "show")] == [0]
     for boat, words in (
         (subscriber, ("publish", site, "/a.html")),
         (observer, ("publish", site, "/a.html")),

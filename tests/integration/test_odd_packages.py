@@ -241,7 +241,10 @@ def test_a_target_holds_what_oak_holds(case: str, jackrabbit: Any, tmp_path: Pat
             files.install(package, target)
     with closing(open_source(place)) as source:
         held = {
-            node.path: (node.primary_type, {one.name: [str(value) for value in one.values] for one in node.properties})
+            node.path: (
+                node.primary_type,
+                {property_.name: [str(value) for value in property_.values] for property_ in node.properties},
+            )
             for node in source.walk(NodePath("/content"))
         }
     assert held == {
@@ -334,7 +337,7 @@ def after(jackrabbit: Any, *packages: Path) -> dict[str, Shown]:
     jackrabbit.reset()
     for package in packages:
         assert jackrabbit.ask("install", package) == []
-    return {one["path"]: shown(one) for one in jackrabbit.ask("dump", "/content")}
+    return {item["path"]: shown(item) for item in jackrabbit.ask("dump", "/content")}
 
 
 def shown(one: Mapping[str, Any]) -> Shown:

@@ -54,10 +54,10 @@ def test_spans_reach_the_collector_with_their_context_and_facts(
     publication.end(package, None)
     tracer.imported("web", [package], 1_700_000_000_000, 1_700_000_000_020)
     tracer.close()
-    resources = [one for request in taken for one in request.resource_spans]
+    resources = [resource_span for request in taken for resource_span in request.resource_spans]
     names = {pair.key: pair.value.string_value for pair in resources[0].resource.attributes}
     assert names["service.name"] == "mailboat"
-    spans = {span.name: span for one in resources for scope in one.scope_spans for span in scope.spans}
+    spans = {span.name: span for resource in resources for scope in resource.scope_spans for span in scope.spans}
     assert {span.trace_id.hex() for span in spans.values()} == {context.trace_id}
     assert spans["publish ADD"].parent_span_id.hex() == PARENT.split("-")[2]
     taken_span = spans["import ADD"]

@@ -161,7 +161,7 @@ def test_publishers_whose_pieces_interleave_arrive_each_whole(
     target = engine.target("files")
     settings = engine.with_settings(follow=None, is_editable=True)
     assert engine.subscriber(target, settings).run(Until.CAUGHT_UP).imported == 3
-    assert {one.status for one in engine.statuses()} == {PackageStatus.IMPORTED}
+    assert {status.status for status in engine.statuses()} == {PackageStatus.IMPORTED}
     assert digest_of(target.source()) == digest_of(site)
     target.close()
     for state in states:
@@ -181,7 +181,7 @@ def test_a_package_whose_first_pieces_retention_removed_is_given_up_by_name(engi
     target.close()
 
 
-def test_a_package_that_fails_half_way_leaves_pieces_that_harm_nobody_and_go_with_time(
+def test_a_package_that_fails_half_way_leaves_pieces_that_harm_no_one_and_go_with_time(
     engine: Engine, site: FolderSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = engine.publishing_with(inline_package_bytes=100_000, **CUT)
@@ -193,7 +193,7 @@ def test_a_package_that_fails_half_way_leaves_pieces_that_harm_nobody_and_go_wit
     left = len(engine.records())
     assert left > 0
     receipt = publisher.publish(request, site)
-    assert (receipt.is_repeat, [one.offset for one in decode_entries(engine.records(), {AUTHOR}).entries]) == (
+    assert (receipt.is_repeat, [entry.offset for entry in decode_entries(engine.records(), {AUTHOR}).entries]) == (
         False,
         [receipt.offset],
     )
@@ -238,7 +238,7 @@ def test_verify_and_show_know_pieces(engine: Engine, site: FolderSource) -> None
         return [finding.problem for finding in found.findings]
 
     assert problems() == []
-    piece, *_, message = (decode_message(one.headers, one.value) for one in engine.records())
+    piece, *_, message = (decode_message(record.headers, record.value) for record in engine.records())
     assert summary_of(piece).startswith("piece 0 of dstrpck-")
     assert summary_of(message).endswith("bytes in chunks")
     engine.journal.truncate(PACKAGES, Offset(1))

@@ -30,7 +30,7 @@ SECRET = b"secret of another user"
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """What nobody who writes into a target or a source may reach through Mailboat."""
+    """What no one who writes into a target or a source may reach through Mailboat."""
     folder = tmp_path / "victim"
     (folder / "d").mkdir(parents=True)
     (folder / "d/k").write_bytes(SECRET)

@@ -124,7 +124,9 @@ def test_the_corpus_has_at_least_ten_packages() -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("coordinates", [one if one in SHORT else pytest.param(one, marks=LONG) for one in PACKAGES])
+@pytest.mark.parametrize(
+    "coordinates", [package if package in SHORT else pytest.param(package, marks=LONG) for package in PACKAGES]
+)
 def test_a_public_package_arrives_in_oak_as_the_original(
     coordinates: str, public_package: Callable[[str], Path], jackrabbit: Any, tmp_path: Path
 ) -> None:
@@ -210,7 +212,7 @@ def test_a_narrower_root_of_a_public_package_has_no_rule_that_cannot_match(
         assert package.filter is not None
         assert [rule.pattern.pattern for rule in package.filter.sets[0].rules] == [f"{root}/aemform"]
         assert "acHandling" not in package.properties  # no access control list is below this root
-    assert [one for one in jackrabbit.errors(narrower) if one not in jackrabbit.errors(original)] == []
+    assert [error for error in jackrabbit.errors(narrower) if error not in jackrabbit.errors(original)] == []
 
 
 # ------------------------------------------------------------------------------------------------- the original
@@ -240,7 +242,11 @@ class Expectation:
     def differences(self, found: Lines, content: Content) -> Lines:
         """What of the original is not there, or is different; None for what only `found` has."""
         kept = files_kept(self.lines, found, content)
-        different = {one for one in differences(self.lines, found, content) if not set(at_and_above(one[0])) & kept}
+        different = {
+            difference
+            for difference in differences(self.lines, found, content)
+            if not set(at_and_above(difference[0])) & kept
+        }
         return {where: self.lines.get(where) for where in different - self.loose}
 
 
@@ -333,7 +339,7 @@ def about_the_filter(jackrabbit: Any, original: Path, ours: Path, folder: Path) 
     with zipfile.ZipFile(ours) as archive:
         changed_file = {FILTER_XML: archive.read(FILTER_XML)}
     narrowed = rewritten(original, folder / "narrowed.zip", changed_file)
-    return Counter(one for one in jackrabbit.errors(narrowed) if one.split("\t")[1] == FILTER_PLACE)
+    return Counter(error for error in jackrabbit.errors(narrowed) if error.split("\t")[1] == FILTER_PLACE)
 
 
 def made_package(file: Path, uri: str, root: str = "/content/a") -> Path:
@@ -373,7 +379,7 @@ def rewritten(package: Path, into: Path, changed_files: Mapping[str, bytes | Non
 
 
 def without_causes(problems: list[str]) -> set[str]:
-    return {one.partition(": ")[0] for one in problems}
+    return {problem.partition(": ")[0] for problem in problems}
 
 
 def fetched(coordinates: str, public_package: Callable[[str], Path], folder: Path) -> Path:
@@ -408,8 +414,8 @@ class Content:
     def of(source: VaultSource) -> Content:
         assert source.filter is not None
         nodes: dict[NodePath, Node] = {}
-        for one in source.filter.sets:
-            nodes |= {node.path: node for node in source.walk(one.root)}
+        for filter_set in source.filter.sets:
+            nodes |= {node.path: node for node in source.walk(filter_set.root)}
         covered = {path for path in nodes if source.filter.covers(path)}
         above_others = {above for path in nodes.keys() - covered for above in ancestors_of(path)}
         deep = {path for path in covered if path not in above_others}
@@ -473,7 +479,7 @@ class Publication:
 
 def digest(source: Any, content: Content) -> bytes:
     """Of the covered nodes, with orders of those of them that are there: packages for repositories name no others."""
-    roots = sorted({one.root for one in content.owned.sets})
+    roots = sorted({filter_set.root for filter_set in content.owned.sets})
     nodes = {node.path: node for root in roots for node in source.walk(root) if content.owned.covers(node.path)}
 
     def shortened(node: Node) -> Node:

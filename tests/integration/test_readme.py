@@ -112,7 +112,7 @@ class Shell:
             self._process.wait(5.0)
         self._errors.seek(0)
         texts = {"the shell": self._errors.read()}
-        texts |= {one.name: one.read_bytes() for one in self._folder.iterdir() if one.name in {"out", "err"}}
+        texts |= {path.name: path.read_bytes() for path in self._folder.iterdir() if path.name in {"out", "err"}}
         return "\n".join(f"--- {name}\n{text.decode(errors='replace')[-8000:]}" for name, text in texts.items())
 
 
@@ -132,8 +132,8 @@ def matches(shown: list[str], printed: list[str]) -> bool:
         "README.md",
         "docs/quickstart.md",
         *(
-            pytest.param(one, marks=pytest.mark.long("trees-and-demos")) if Path(one).name in LONG else one
-            for one in HOW_TO
+            pytest.param(item, marks=pytest.mark.long("trees-and-demos")) if Path(item).name in LONG else item
+            for item in HOW_TO
         ),
     ],
 )

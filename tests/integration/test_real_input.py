@@ -63,7 +63,7 @@ def fetch_django(into: Path) -> None:
     run(*pip, "--no-binary", ":all:", f"Django=={DJANGO}", folder=into)
     (archive,) = into.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
-        members = [one for one in opened if "/docs/" in one.name]
+        members = [item for item in opened if "/docs/" in item.name]
         opened.extractall(into, members=members, filter="data")
     (into / archive.name.removesuffix(".tar.gz") / "docs").rename(into / "docs")
 

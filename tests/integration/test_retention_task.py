@@ -158,7 +158,7 @@ def test_a_dead_subscriber_is_dropped_with_a_word_and_the_head_goes_on(
     log.clock.advance(7 * DAY + 1)
     log.announce("alive", 10)
     turn = keeper.turn()
-    assert [one.name for one in turn.dropped] == ["dead"]
+    assert [item.name for item in turn.dropped] == ["dead"]
     assert "dead was silent for too long" in caplog.text
     assert log.head == 10
     keeper.close()
@@ -308,7 +308,7 @@ def test_durable_subscribers_are_known_over_a_discovery_topic_that_was_created_a
     another.close()
 
 
-def test_a_keeper_that_retention_overtook_starts_anew(log: Log) -> None:
+def test_a_keeper_that_retention_overtook_starts_again(log: Log) -> None:
     log.publish(10)
     log.announce("edge", 10)
     keeper = log.keeper(replace(SETTINGS, config=retention_section(min_seconds=10**9)))

@@ -95,11 +95,11 @@ def unfinished(client: S3Client, config: S3Config) -> int:
 
 def keys_below(client: S3Client, config: S3Config) -> list[str]:
     found = client.list_objects_v2(Bucket=config.bucket, Prefix=config.prefix).get("Contents", [])
-    return [one["Key"].removeprefix(config.prefix) for one in found]
+    return [item["Key"].removeprefix(config.prefix) for item in found]
 
 
 def await_downloads() -> None:
-    wait_until(lambda: not any(one.name == "download" for one in threading.enumerate()), "the downloads to end")
+    wait_until(lambda: not any(thread.name == "download" for thread in threading.enumerate()), "the downloads to end")
 
 
 def test_a_blob_lies_under_its_digest(store: S3BlobStore, client: S3Client, config: S3Config) -> None:
@@ -309,7 +309,7 @@ def test_a_stream_that_was_swept_and_can_not_be_read_again_is_to_be_tried_again(
         late.put(Unseekable(b"content"), hashlib.sha256(b"content").digest())
 
 
-def test_what_others_announced_holds_nobody_up(store: S3BlobStore, client: S3Client, config: S3Config) -> None:
+def test_what_others_announced_holds_no_one_up(store: S3BlobStore, client: S3Client, config: S3Config) -> None:
     announce(client, config, hashlib.sha256(b"another").digest())
     assert store.put(io.BytesIO(b"content")).length_bytes == 7
 

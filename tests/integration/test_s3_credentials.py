@@ -1,4 +1,4 @@
-"""Credentials that nobody wrote down: AWS's chain asks the services that a cluster or a machine has for its role."""
+"""Credentials that no one wrote down: AWS's chain asks the services that a cluster or a machine has for its role."""
 
 from __future__ import annotations
 

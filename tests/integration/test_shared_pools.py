@@ -67,7 +67,7 @@ def publish(engine: Engine, *paths: str) -> None:
 
 
 def outcomes(engine: Engine) -> list[tuple[int, PackageStatus]]:
-    return sorted((one.offset, one.status) for one in engine.statuses())
+    return sorted((status.offset, status.status) for status in engine.statuses())
 
 
 class Hook:
@@ -123,11 +123,11 @@ def test_two_members_import_each_package_once_and_confirm_it_once(
     publish(engine, *paths)
     members.start(stores.member("m1"), stores.member("m2"), is_endless=False)
     ended = members.join()
-    assert sum(one.imported for one in ended) == len(paths)
-    assert {one.lag for one in ended} == {0}
+    assert sum(item.imported for item in ended) == len(paths)
+    assert {item.lag for item in ended} == {0}
     assert outcomes(engine) == [(offset, PackageStatus.IMPORTED) for offset in range(len(paths))]
-    assert {one.sub_agent_name for one in engine.statuses()} == {POOL}
-    assert len({one.sub_sling_id for one in engine.statuses()}) == 1
+    assert {status.sub_agent_name for status in engine.statuses()} == {POOL}
+    assert len({status.sub_sling_id for status in engine.statuses()}) == 1
     assert digest_of(FolderSource(stores.place)) == digest_of(page_source(*paths))
 
 
@@ -176,7 +176,7 @@ def test_a_package_that_fails_is_given_up_and_holds_up_only_what_it_touches(
     ]
     assert Counter(hook.seen) == {0: 3, 1: 1, 2: 1}
     assert hook.seen.index(1) > 2
-    with_error = next(one for one in engine.statuses() if one.offset == 0)
+    with_error = next(status for status in engine.statuses() if status.offset == 0)
     assert with_error.attempts == 3
 
 
@@ -234,8 +234,8 @@ def test_a_redrive_is_refused_where_a_newer_package_above_the_position_is_done(
     for offset in (1, 2):
         engine.send(COMMANDS, RedriveMessage(sling_id, POOL, Offset(offset), AUTHOR, f"r{offset}", 1))
     wait_until(lambda: len(engine.results()) == 2)
-    assert {one.state for one in engine.results()} == {CommandState.REFUSED}
-    assert all("PackageSuperseded" in (one.message or "") for one in engine.results())
+    assert {result.state for result in engine.results()} == {CommandState.REFUSED}
+    assert all("PackageSuperseded" in (result.message or "") for result in engine.results())
     hook.release.set()
 
 
@@ -246,7 +246,7 @@ def test_a_suspended_pool_imports_nothing_until_it_is_resumed(engine: Engine, st
     sling_id = member.sling_id
     assert sling_id is not None
     engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=True, command_id="s1"))
-    wait_until(lambda: {one.statistics.phase for one in members.all()} == {SubscriberPhase.SUSPENDED})
+    wait_until(lambda: {item.statistics.phase for item in members.all()} == {SubscriberPhase.SUSPENDED})
     publish(engine, "/a")
     with pytest.raises(SubscriberSuspendedError):
         stores.member("m3").run(is_endless=False)
@@ -264,7 +264,7 @@ def test_a_package_in_pieces_is_imported_whole_by_one_member(engine: Engine, sto
     publish(engine, "/small")
     members.start(stores.member("m1"), stores.member("m2"), is_endless=False)
     ended = members.join()
-    assert sum(one.imported for one in ended) == 2
+    assert sum(item.imported for item in ended) == 2
     assert (stores.place / "big").read_text() == f"{text} of /big"
     assert outcomes(engine) == [(offset, PackageStatus.IMPORTED), (offset + 1, PackageStatus.IMPORTED)]
 
@@ -353,7 +353,7 @@ def test_a_pool_that_was_forgotten_begins_again_at_the_position_of_its_target(
     wait_until(lambda: first.statistics.phase is SubscriberPhase.CURRENT)
     service = JobService(log.another_handle, SystemClock(), random.Random(1))
     service.forget_pool(POOL, ["another target"])
-    assert pool_queue(POOL) in {one.queue for one in service.queues()}
+    assert pool_queue(POOL) in {queue.queue for queue in service.queues()}
     assert first.sling_id is not None
     service.forget_pool(POOL, [first.sling_id])
     members.join()

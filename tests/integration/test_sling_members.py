@@ -154,18 +154,20 @@ class Members:
 
     def told(self, kind: type[Message], by: AgentName | None = None) -> Sequence[Any]:
         """The messages of one kind on the topics that have any."""
-        found = (readable(one) for role in TopicRole for one in records_of(self.workspace.journal, self.topic(role)))
-        return [one for one in found if isinstance(one, kind) and by in (None, getattr(one, "sub_agent_name", None))]
+        found = (readable(item) for role in TopicRole for item in records_of(self.workspace.journal, self.topic(role)))
+        return [
+            item for item in found if isinstance(item, kind) and by in (None, getattr(item, "sub_agent_name", None))
+        ]
 
     def topic(self, role: TopicRole) -> Any:
         return self.workspace.topic(role)
 
     def statuses(self, by: AgentName) -> dict[int, PackageStatus]:
-        return {one.offset: one.status for one in self.told(StatusMessage, by)}
+        return {item.offset: item.status for item in self.told(StatusMessage, by)}
 
     def events(self) -> list[Any]:
         records = records_of(self.workspace.journal, self.topic(TopicRole.EVENT))
-        return [decode_record(one, is_event=True) for one in records]
+        return [decode_record(record, is_event=True) for record in records]
 
     def last_offset(self) -> int:
         return self.workspace.journal.bounds(self.workspace.package_topic).next_offset - 1
@@ -232,11 +234,11 @@ def test_what_their_publisher_distributes_is_imported_by_our_subscriber_and_leav
     )
     assert emptied[members.queue_name] == {"state": "IDLE", "clearable": True, "items": []}
     sent = members.told(PackageMessage)
-    seeds = {(one.pub_sling_id, one.pub_agent_name, one.package_type) for one in sent if one.action is Action.TEST}
+    seeds = {(item.pub_sling_id, item.pub_agent_name, item.package_type) for item in sent if item.action is Action.TEST}
     assert ("seeder", None, "seeder") in seeds
-    packages = [one for one in sent if one.action is not Action.TEST]
-    assert {len(one.pub_sling_id) for one in packages} == {36}
-    assert {one.package_type for one in packages} == {BUILDER}
+    packages = [item for item in sent if item.action is not Action.TEST]
+    assert {len(package.pub_sling_id) for package in packages} == {36}
+    assert {package.package_type for package in packages} == {BUILDER}
 
 
 @pytest.mark.long("java")
@@ -248,7 +250,7 @@ def test_their_publisher_clears_a_package_that_ours_can_not_import(members: Memb
     stuck = members.last_offset()
     found = await_value(
         lambda: members.their_queues().get(members.queue_name),
-        lambda queue: queue and [one["state"] for one in queue["items"]] == ["ERROR"],
+        lambda queue: queue and [item["state"] for item in queue["items"]] == ["ERROR"],
     )
     assert found["state"] == "BLOCKED"
     assert found["items"][0]["attempts"] > 0
@@ -270,7 +272,7 @@ def test_what_ours_gives_up_is_in_their_error_queue(members: Members) -> None:
     errors = await_value(
         lambda: members.their_queues().get(f"{members.queue_name}-error", {}).get("items"), lambda items: items
     )
-    assert [one["id"] for one in errors] == [f"{members.topic(TopicRole.PACKAGE)}-0@{given_up}"]
+    assert [error["id"] for error in errors] == [f"{members.topic(TopicRole.PACKAGE)}-0@{given_up}"]
 
 
 def test_what_our_publisher_distributes_is_imported_by_their_subscriber_and_leaves_our_queue(members: Members) -> None:
@@ -296,13 +298,13 @@ def test_what_our_publisher_distributes_is_imported_by_their_subscriber_and_leav
     await_value(lambda: members.ask("read", text), lambda value: value is None)
     told = await_value(lambda: members.statuses(SLING_EDGE), lambda told: deleted in told)
     assert set(told.values()) == {PackageStatus.IMPORTED}
-    package = next(one for one in members.told(PackageMessage) if one.action is Action.ADD)
+    package = next(item for item in members.told(PackageMessage) if item.action is Action.ADD)
     view = await_value(
         lambda: members.service.distribution(AUTHOR, package.package_id), lambda view: view.state == "distributed"
     )
     assert view.imported == (SLING_EDGE,)
     (queue,) = await_value(
-        lambda: members.service.queues(AUTHOR), lambda queues: [one.state for one in queues] == ["idle"]
+        lambda: members.service.queues(AUTHOR), lambda queues: [queue.state for queue in queues] == ["idle"]
     )
     assert (queue.name, queue.count) == (f"{SLING_ID}-{SLING_EDGE}", 0)
 
@@ -314,7 +316,7 @@ def test_our_publisher_clears_a_package_that_theirs_can_not_import(members: Memb
     stuck = members.send(TopicRole.PACKAGE, bad)
     (item,) = await_value(
         lambda: members.service.queue(AUTHOR, SLING_EDGE).items if members.service.queues(AUTHOR) else (),
-        lambda items: [one.state for one in items] == ["error"],
+        lambda items: [item.state for item in items] == ["error"],
     )
     assert (item.offset, item.attempts > 0) == (stuck, True)
     command = members.service.clear(AUTHOR, SLING_EDGE)
@@ -370,7 +372,7 @@ def test_what_theirs_gives_up_is_among_our_errors(members: Members) -> None:
     (command,) = members.service.redrive(SLING_EDGE, [given_up])
     later = members.send(TopicRole.PACKAGE, bad._replace(package_id=PackageId("later")))
     await_value(lambda: members.statuses(SLING_EDGE), lambda told: later in told)
-    assert [one.state for one in members.service.redrive(SLING_EDGE, [given_up])] == [command.state] == ["sent"]
+    assert [item.state for item in members.service.redrive(SLING_EDGE, [given_up])] == [command.state] == ["sent"]
 
 
 @pytest.mark.long("java")
@@ -380,7 +382,7 @@ def test_a_package_that_theirs_could_not_get_is_refused_by_our_publisher(members
     (members.content / "huge.bin").write_bytes(random.Random(2).randbytes(1_000_000))
     members.let_sling_subscribe()
     members.publish("/large.bin")
-    (message,) = (one for one in members.told(PackageMessage) if one.action is Action.ADD)
+    (message,) = (item for item in members.told(PackageMessage) if item.action is Action.ADD)
     assert (message.binaries, message.payload_ref) == ((), None)
     await_value(lambda: members.statuses(SLING_EDGE))
     with pytest.raises(LimitExceededError, match="may not travel otherwise"):
@@ -460,7 +462,7 @@ def test_their_classes_read_all_our_messages_and_pass_by_those_that_they_do_not_
     )
     members.send(TopicRole.DISCOVERY, announcement)
     heard = await_value(lambda: members.ask("heard"), lambda heard: len(heard) == 7)
-    found = {(one["topic"], one["name"], one["offset"], one["kind"]) for one in heard}
+    found = {(item["topic"], item["name"], item["offset"], item["kind"]) for item in heard}
     assert found == {
         ("package", "p", 1, "TEST"),
         ("package", "q", 2, "ADD"),
@@ -470,7 +472,7 @@ def test_their_classes_read_all_our_messages_and_pass_by_those_that_they_do_not_
         ("status", EDGE, 5, "REMOVED_FAILED"),
         ("discovery", EDGE, 2**40, ""),
     }
-    text = next(one["text"] for one in heard if one["name"] == "q")
+    text = next(item["text"] for item in heard if item["name"] == "q")
     assert all(line in text for line in ('pkgBinary: "x"', 'paths: "/a"', 'deepPaths: "/a"', 'userId: "ann"'))
 
 
@@ -499,7 +501,7 @@ def test_events_are_read_both_ways(members: Members) -> None:
     members.append(TopicRole.EVENT, NewRecord(foreign))  # a key that it does not know: theirs drops the event
     members.append(TopicRole.EVENT, NewRecord(value, headers))
     heard = await_value(
-        lambda: [one for one in members.ask("heard") if one["topic"] == "event"], lambda heard: len(heard) > 1
+        lambda: [item for item in members.ask("heard") if item["topic"] == "event"], lambda heard: len(heard) > 1
     )
     assert len(heard) == 2
     assert (heard[1]["name"], heard[1]["kind"], heard[1]["offset"], heard[1]["text"]) == ("p", AUTHOR, 2**40, "/a,/b")

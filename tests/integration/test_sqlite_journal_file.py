@@ -129,7 +129,7 @@ def test_a_reader_that_waits_looks_no_more_often_than_it_says(path: Path, monkey
         journal.ensure_topic(TopicName("status"), TopicSettings())
         reader = journal.reader(TOPIC, Edge.NEXT)
         with in_background(lambda: reader.read(ReadLimits(), 0.5)) as reading:
-            for _ in range(50):  # other topics wake nobody here
+            for _ in range(50):  # other topics wake no one here
                 journal.append(TopicName("status"), [NewRecord(b"status")])
             assert not reading.result().records
     assert looks <= 7

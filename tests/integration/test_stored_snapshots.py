@@ -128,7 +128,7 @@ def test_storing_and_restoring_tell_their_phases_and_bytes(home: Path, tmp_path:
     assert told["restoring"][1]
 
 
-def test_a_name_that_nobody_understands_keeps_a_sweep_from_removing_anything(home: Path, boat: Any) -> None:
+def test_a_name_that_no_one_understands_keeps_a_sweep_from_removing_anything(home: Path, boat: Any) -> None:
     with Workspace(Home(home)) as workspace:
         workspace.blobs.documents.write("edge", b'{"sha256": "00"}')
         orphan = workspace.blobs.put(io.BytesIO(b"orphan"))
@@ -202,7 +202,7 @@ def test_only_content_within_the_roots_of_the_subscriber_is_restored(
     into = f"files:{tmp_path / 'link/new'}"
     found = boat.json("content", "restore", "blob:edge", "--into", into, *extra)
     assert (found["roots"], found["next_offset"]) == (["/b.txt"], 2)
-    assert [one.name for one in (tmp_path / "new").iterdir() if not one.name.startswith(".")] == ["b.txt"]
+    assert [path.name for path in (tmp_path / "new").iterdir() if not path.name.startswith(".")] == ["b.txt"]
 
 
 def test_what_a_killed_restore_left_behind_goes_with_the_next(home: Path, boat: Any, tmp_path: Path) -> None:

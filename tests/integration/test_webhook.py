@@ -127,8 +127,8 @@ class Setting:
         self.journal.append(EVENT_TOPIC, [NewRecord(value, headers)])
 
     def close(self) -> None:
-        for one in self.webhooks:
-            one.stop()
+        for item in self.webhooks:
+            item.stop()
         self.memory.close()
         self.journal.close()
 

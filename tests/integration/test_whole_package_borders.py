@@ -144,7 +144,7 @@ def test_pieces_that_are_being_appended_stay_and_those_of_the_dead_go(boat: Any)
     with Workspace(Home(boat.home), clock) as workspace:
         topic, journal = workspace.package_topic, workspace.journal
         pieces = [PieceMessage(SlingId("a" * 36), AgentName("a"), PackageId("p"), at, b"x") for at in range(3)]
-        journal.append(topic, [NewRecord(encode_piece(one), PIECE_HEADERS) for one in pieces])
+        journal.append(topic, [NewRecord(encode_piece(piece), PIECE_HEADERS) for piece in pieces])
         assert whole_package_border(journal, topic, Offset(2), clock) == 0
         clock.advance(3601)
         assert whole_package_border(journal, topic, Offset(2), clock) == 2

@@ -102,7 +102,7 @@ def digest_of(*paths: Path) -> str:
     """The first 16 digits of a digest over the names and contents of files and of the files in folders."""
     total = hashlib.sha256()
     for path in paths:
-        for file in [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file()):
+        for file in [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file()):
             total.update(str(file.relative_to(path.parent)).encode() + b"\0" + file.read_bytes())
     return total.hexdigest()[:16]
 
@@ -122,7 +122,7 @@ def build(program: Program) -> Path:
             say(f"building {program.name} (once; minutes from nothing)")
             folder.mkdir(parents=True, exist_ok=True)
             draft = folder / "draft"
-            flags = "-s -w " + " ".join(f"-X {one}" for one in program.settings)
+            flags = "-s -w " + " ".join(f"-X {setting}" for setting in program.settings)
             tags = [f"-tags={','.join(program.tags)}"] if program.tags else []
             command = ["go", "build", "-trimpath", *tags, "-ldflags", flags, "-o", str(draft), program.package]
             with timed(f"program {program.name}"):
@@ -181,6 +181,6 @@ def _go_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    known = {one.name: one for one in (*PROGRAMS, KUBECTL, *RELEASE)}
-    for name in sys.argv[1:] or [one.name for one in PROGRAMS]:
+    known = {item.name: item for item in (*PROGRAMS, KUBECTL, *RELEASE)}
+    for name in sys.argv[1:] or [program.name for program in PROGRAMS]:
         sys.stdout.write(f"{build(known[name])}\n")

@@ -91,11 +91,11 @@ def announced(steps: Sequence[Step], known: Mapping[str, float]) -> str:
         steps: All, in order.
         known: Step → seconds.
     """
-    wanted = [one for one in steps if not one.made]
+    wanted = [step for step in steps if not step.made]
     if not wanted:
         return "everything is built and the cluster runs"
-    lines = [f"  {one.name}: {_seconds(known.get(one.name))}" for one in wanted]
-    timed_ones = [known[one.name] for one in wanted if one.name in known]
+    lines = [f"  {item.name}: {_seconds(known.get(item.name))}" for item in wanted]
+    timed_ones = [known[item.name] for item in wanted if item.name in known]
     rest = "" if len(timed_ones) == len(wanted) else ", and what was not timed yet"
     total = [f"  together: {sum(timed_ones):.0f} s last time{rest}"] if timed_ones else []
     return "\n".join(["to make:", *lines, *total])
@@ -117,7 +117,7 @@ def e2e_steps(engine: Engine) -> list[Step]:
     """What `make e2e` makes."""
     added = map(_program_step, (HELM, *ADDED))
     is_ready = engine.is_ready()
-    images = [Step(f"image {one.name}", is_ready and engine.has_image(name_of(one))) for one in IMAGES]
+    images = [Step(f"image {item.name}", is_ready and engine.has_image(name_of(item))) for item in IMAGES]
     return [*cluster_steps(engine), *added, *images]
 
 
@@ -196,7 +196,7 @@ def _make(engine: Engine) -> None:
 def _runs(engine: Engine) -> bool:
     """Whether the cluster is there and answers; what is not built yet is not built for that."""
     needed = programs_of(can_pull=engine.can_pull).values()
-    if not all(binary_of(one).exists() for one in needed) or not engine.is_ready():
+    if not all(binary_of(item).exists() for item in needed) or not engine.is_ready():
         return False
     return NAME in _kind(engine, "get", "clusters").split() and _answers(engine)
 

@@ -58,7 +58,7 @@ class Engine:
         """Where pods reach servers of this machine, once the cluster runs: the gateway of kind's network."""
         gateways = "{{range .IPAM.Config}}{{.Gateway}} {{end}}"
         found = self._docker("network", "inspect", "kind", f"--format={gateways}").stdout.decode().split()
-        return next((one for one in found if ":" not in one), "")
+        return next((item for item in found if ":" not in item), "")
 
     def is_ready(self) -> bool:
         """Whether it answers."""
@@ -159,9 +159,9 @@ class OwnEngine(Engine):
 
     def leftovers(self) -> list[str]:
         """What of it is still on the machine, but for its caches."""
-        groups = [str(one) for one in Path("/sys/fs/cgroup").glob(f"*/{_CONTROL_GROUP}")]
+        groups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/{_CONTROL_GROUP}")]
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        own = [one for one in mounts if one.startswith(str(cache_folder()))]
+        own = [mount for mount in mounts if mount.startswith(str(cache_folder()))]
         links = [_HOST_LINK] if Path("/sys/class/net", _HOST_LINK).exists() else []
         changed = [str(self._settings)] if self._settings.exists() else []
         return [*groups, *own, *links, *changed]
@@ -289,12 +289,12 @@ def find_way(image: str, running: Engine, own: Engine) -> Way:
 
 def _remove_control_groups(end: float) -> None:
     """Remove what the containers leave; a group goes only when its last process is gone."""
-    top = [one for one in Path("/sys/fs/cgroup").glob(f"*/{_CONTROL_GROUP}") if one.is_dir()]
+    top = [path for path in Path("/sys/fs/cgroup").glob(f"*/{_CONTROL_GROUP}") if path.is_dir()]
     for folder in top:
-        for one in (*sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True), folder):
-            while one.exists() and time.monotonic() < end:
+        for item in (*sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True), folder):
+            while item.exists() and time.monotonic() < end:
                 with suppress(OSError):
-                    one.rmdir()
+                    item.rmdir()
                     break
                 time.sleep(0.05)
 
@@ -305,7 +305,7 @@ def _ip(*arguments: str, is_checked: bool = True) -> subprocess.CompletedProcess
 
 def _children(pid: int) -> list[int]:
     try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
 

@@ -185,7 +185,7 @@ def _locks(recipe: Recipe) -> dict[str, bytes]:
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    return sorted(one for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
+    return sorted(item for item in path.rglob("*") if item.is_file() and "__pycache__" not in item.parts)
 
 
 def _context(sources: list[Path], locks: dict[str, bytes], wheels: dict[str, Path]) -> io.BytesIO:

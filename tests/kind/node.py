@@ -108,7 +108,7 @@ def _root_files(root: Path) -> Path:
 
 def _copy_kind_files(files: Path, root: Path) -> None:
     """What kind adds to a Debian, from its own module."""
-    for file in sorted(one for one in files.rglob("*") if one.is_file()):
+    for file in sorted(path for path in files.rglob("*") if path.is_file()):
         place = root / file.relative_to(files)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)

@@ -76,7 +76,7 @@ class Image:
         files: dict[str, Path] = {}
         for place, source in self.files.items():
             if source.is_dir():
-                files.update({f"{place}/{one.relative_to(source)}": one for one in sorted(source.rglob("*"))})
+                files.update({f"{place}/{path.relative_to(source)}": path for path in sorted(source.rglob("*"))})
             else:
                 files[place] = source
         if not self.is_static:
@@ -107,7 +107,7 @@ def add_bytes(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0
 
 
 def _libraries(files: Iterable[Path]) -> set[str]:
-    programs = [str(one) for one in files if _is_program(one)]
+    programs = [str(file) for file in files if _is_program(file)]
     found: set[str] = set()
     for start in range(0, len(programs), 200):
         listed = subprocess.run(["ldd", *programs[start : start + 200]], capture_output=True, text=True, check=False)

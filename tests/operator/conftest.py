@@ -37,7 +37,7 @@ RIGHTS_API = "/apis/rbac.authorization.k8s.io/v1"
 RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 SOME_NAMESPACE = "some-namespace"
 LEASE_SECONDS = 30.0
-"""Longer than a busy machine stands still: who loses the lease ends, and nobody starts it anew here."""
+"""Longer than a busy machine stands still: who loses the lease ends, and no one starts it again here."""
 PROGRAM = """
 import sys, mailboat
 sys.modules["kubernetes"] = None  # see support/kopf_alone.py
@@ -126,7 +126,7 @@ class ApiServer:
         """Write the status of a Journal whose topics are ready, as the operator does after it asked the brokers."""
         same = {"observedGeneration": 1, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         known = [{"type": "Ready", "status": "True", "reason": "AsSpecified", **same}]
-        known += [{"type": one, "status": "False", "reason": "Settled", **same} for one in ("Reconciling", "Stalled")]
+        known += [{"type": item, "status": "False", "reason": "Settled", **same} for item in ("Reconciling", "Stalled")]
         path, headers = (
             f"{API}/namespaces/{namespace}/journals/{name}",
             {"Content-Type": "application/merge-patch+json"},
@@ -176,8 +176,8 @@ def remove_objects(http: httpx2.Client) -> None:
     """Delete all objects of our kinds. No operator is left to take its finalizer off."""
     headers = {"Content-Type": "application/merge-patch+json"}
     for plural in [path.stem for path in (ROOT / "crds").glob("*.yaml")]:
-        for one in http.get(f"{API}/{plural}").raise_for_status().json()["items"]:
-            url = f"{API}/namespaces/{one['metadata']['namespace']}/{plural}/{one['metadata']['name']}"
+        for item in http.get(f"{API}/{plural}").raise_for_status().json()["items"]:
+            url = f"{API}/namespaces/{item['metadata']['namespace']}/{plural}/{item['metadata']['name']}"
             http.patch(url, json={"metadata": {"finalizers": None}}, headers=headers)
             http.delete(url)  # 404 where the finalizer was all that kept it
 
@@ -269,16 +269,16 @@ class Installation:
     def __init__(self, api_server: ApiServer, helm: str, namespace: str, *, is_clusterwide: bool) -> None:
         self.server, self.namespace, self.is_clusterwide = api_server, namespace, is_clusterwide
         text = rendered_chart(helm, is_clusterwide=is_clusterwide).replace(SOME_NAMESPACE, namespace)
-        self._documents = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
+        self._documents = [item for item in yaml.load_all(text, yaml.CSafeLoader) if item]
         for kind, root in (("ServiceAccount", "/api/v1"), *((kind, RIGHTS_API) for kind in RIGHTS)):
-            for one in self._of(kind):
+            for item in self._of(kind):
                 place = "" if kind.startswith("Cluster") else f"/namespaces/{namespace}"
-                api_server.http.post(f"{root}{place}/{kind.lower()}s", json=one).raise_for_status()
+                api_server.http.post(f"{root}{place}/{kind.lower()}s", json=item).raise_for_status()
 
     def environment(self) -> dict[str, str]:
         """What the chart tells the operator."""
         [container] = self._of("Deployment")[0]["spec"]["template"]["spec"]["containers"]
-        return {one["name"]: str(one["value"]) for one in container["env"] if "value" in one}
+        return {item["name"]: str(item["value"]) for item in container["env"] if "value" in item}
 
     def roles(self) -> list[dict[str, Any]]:
         """What its account may do."""
@@ -287,8 +287,8 @@ class Installation:
     def remove_rights(self) -> None:
         """Those of the whole cluster, which outlive the namespace."""
         for kind in ("ClusterRoleBinding", "ClusterRole"):
-            for one in self._of(kind):
-                self.server.http.delete(f"{RIGHTS_API}/{kind.lower()}s/{one['metadata']['name']}").raise_for_status()
+            for item in self._of(kind):
+                self.server.http.delete(f"{RIGHTS_API}/{kind.lower()}s/{item['metadata']['name']}").raise_for_status()
 
     def kubeconfig(self, path: Path, server: str | None = None) -> Path:
         """A kubeconfig with the account's rights and no others, written to `path`; `server` may be another URL."""
@@ -318,7 +318,11 @@ class Installation:
             time.sleep(0.05)
 
     def _of(self, kind: str) -> list[dict[str, Any]]:
-        return [one for one in self._documents if one["kind"] == kind and "helm.sh/hook" not in annotations_of(one)]
+        return [
+            document
+            for document in self._documents
+            if document["kind"] == kind and "helm.sh/hook" not in annotations_of(document)
+        ]
 
 
 def annotations_of(document: dict[str, Any]) -> dict[str, str]:
@@ -337,7 +341,7 @@ class Replicas:
         self.processes: list[Process] = []
         self.ports: dict[str, int] = {}
         self.is_api_new = False
-        """Whether the API server was started anew meanwhile: it serves before it knows of any roles."""
+        """Whether the API server was started again meanwhile: it serves before it knows of any roles."""
 
     def start(
         self,
@@ -502,8 +506,8 @@ def merged(document: Any, change: Any) -> Any:
 def manifest_of() -> Callable[..., dict[str, Any]]:
     """Makes a manifest: the accepted one of a kind, after changes to its spec and its name."""
     known = {
-        one["kind"]: one
-        for one in yaml.load_all((Path(__file__).parent / "accepted.yaml").read_text(), yaml.CSafeLoader)
+        item["kind"]: item
+        for item in yaml.load_all((Path(__file__).parent / "accepted.yaml").read_text(), yaml.CSafeLoader)
     }
 
     def make(kind: str, change: Any = None, name: str | None = None) -> dict[str, Any]:

@@ -16,8 +16,8 @@ MEBIBYTE = "x" * (1 << 20)
 
 def test_the_table_is_long_and_has_each_kind_and_each_case_once() -> None:
     assert len(TABLE) >= 40
-    assert len({(one["kind"], one["it"]) for one in TABLE}) == len(TABLE)
-    assert {one["kind"] for one in TABLE} == set(KINDS_BY_NAME)
+    assert len({(item["kind"], item["it"]) for item in TABLE}) == len(TABLE)
+    assert {item["kind"] for item in TABLE} == set(KINDS_BY_NAME)
 
 
 @pytest.mark.parametrize("case", TABLE, ids=lambda one: f"{one['kind']}: {one['it']}")

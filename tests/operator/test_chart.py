@@ -52,7 +52,7 @@ def run(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def rendered(helm: str, *settings: str) -> list[dict[str, Any]]:
     """What an installation applies."""
-    return [one for one in yaml.load_all(rendered_text(helm, *settings), yaml.CSafeLoader) if one]
+    return [item for item in yaml.load_all(rendered_text(helm, *settings), yaml.CSafeLoader) if item]
 
 
 @cache
@@ -64,7 +64,7 @@ def rendered_text(helm: str, *settings: str) -> str:
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [one for one in documents if one["kind"] == kind]
+    return [document for document in documents if document["kind"] == kind]
 
 
 def rights(documents: list[dict[str, Any]]) -> dict[str, set[str]]:
@@ -95,9 +95,9 @@ def test_the_plain_manifests_can_be_applied_as_they_are(helm: str, tmp_path: Pat
     script = "\n".join(lines).replace("build/manifests.yaml", str(tmp_path / "all.yaml"))
     script = re.sub(r"\$\([^)]*builds.py helm\)", helm, script)
     subprocess.run(["sh", "-e", "-c", script], cwd=ROOT, check=True)
-    documents = [one for one in yaml.load_all((tmp_path / "all.yaml").read_text(), yaml.CSafeLoader) if one]
+    documents = [item for item in yaml.load_all((tmp_path / "all.yaml").read_text(), yaml.CSafeLoader) if item]
     assert (documents[0]["kind"], documents[0]["metadata"]["name"]) == ("Namespace", "mailboat-system")
-    assert {one["metadata"].get("namespace", "mailboat-system") for one in documents} == {"mailboat-system"}
+    assert {document["metadata"].get("namespace", "mailboat-system") for document in documents} == {"mailboat-system"}
     assert not of_kind(documents, "Pod")
     assert of_kind(documents, "Deployment")
 
@@ -112,9 +112,9 @@ def test_the_definitions_of_the_chart_are_those_of_the_project() -> None:
 def test_definitions_outlive_the_release_unless_told_otherwise(helm: str) -> None:
     kept = of_kind(rendered(helm), "CustomResourceDefinition")
     assert len(kept) == len(list((ROOT / "crds").glob("*.yaml")))
-    assert {one["metadata"]["annotations"]["helm.sh/resource-policy"] for one in kept} == {"keep"}
+    assert {item["metadata"]["annotations"]["helm.sh/resource-policy"] for item in kept} == {"keep"}
     loose = of_kind(rendered(helm, "--set", "crds.keep=false"), "CustomResourceDefinition")
-    assert {"annotations" in one["metadata"] for one in loose} == {False}
+    assert {"annotations" in item["metadata"] for item in loose} == {False}
     assert of_kind(rendered(helm, "--set", "crds.install=false"), "CustomResourceDefinition") == []
 
 
@@ -143,7 +143,7 @@ def test_the_rights_are_those_that_were_looked_at(
     helm: str, name: str, settings: tuple[str, ...], request: pytest.FixtureRequest
 ) -> None:
     roles = (*of_kind(documents := rendered(helm, *settings), "ClusterRole"), *of_kind(documents, "Role"))
-    text = yaml.safe_dump({f"{one['kind']} {one['metadata']['name']}": one["rules"] for one in roles})
+    text = yaml.safe_dump({f"{role['kind']} {role['metadata']['name']}": role["rules"] for role in roles})
     file = GOLDEN / f"rights-{name}.yaml"
     if request.config.getoption("--update-golden"):
         file.write_text(text)
@@ -152,8 +152,8 @@ def test_the_rights_are_those_that_were_looked_at(
 
 def test_drivers_of_builds_have_an_account_with_rights_over_pods_in_their_namespaces_alone(helm: str) -> None:
     plain, with_builds = rendered(helm), rendered(helm, "--set", "builds.namespaces={shop}")
-    added = [one for one in with_builds if one not in plain]
-    assert {(one["kind"], one["metadata"]["name"], one["metadata"]["namespace"]) for one in added} == {
+    added = [with_build for with_build in with_builds if with_build not in plain]
+    assert {(item["kind"], item["metadata"]["name"], item["metadata"]["namespace"]) for item in added} == {
         (kind, "mailboat-spark", "shop") for kind in ("ServiceAccount", "Role", "RoleBinding")
     }
     (role,) = of_kind(added, "Role")
@@ -163,7 +163,7 @@ def test_drivers_of_builds_have_an_account_with_rights_over_pods_in_their_namesp
 def test_dashboard_takes_its_token_from_a_secret_and_needs_one(helm: str) -> None:
     settings = ("--set", "dashboard.enabled=true", "--set", "dashboard.tokenSecret=fleet")
     (deployment,) = of_kind(rendered(helm, *settings), "Deployment")
-    variables = {one["name"]: one for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    variables = {item["name"]: item for item in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
     source = variables["MAILBOAT_OPERATOR_DASHBOARD_TOKEN"]["valueFrom"]["secretKeyRef"]
     assert source == {"name": "fleet", "key": "token"}
     refused = run(helm, "template", "mailboat", str(CHART), "--set", "dashboard.enabled=true")
@@ -180,21 +180,23 @@ def test_secrets_are_never_listed_and_no_right_is_a_wildcard(helm: str) -> None:
 
 def test_people_get_rights_over_the_kinds_through_the_roles_of_the_cluster(helm: str) -> None:
     plain, aggregated = rendered(helm), rendered(helm, "--set", "rbac.aggregate=true")
-    added = [one for one in aggregated if one not in plain]
+    added = [item for item in aggregated if item not in plain]
     view, edit = sorted(added, key=lambda one: str(one["metadata"]["name"]), reverse=True)
     assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
     assert edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
-    plurals = {one["spec"]["names"]["plural"] for one in of_kind(plain, "CustomResourceDefinition")}
+    plurals = {item["spec"]["names"]["plural"] for item in of_kind(plain, "CustomResourceDefinition")}
     assert set(view["rules"][0]["resources"]) == plurals
     assert view["rules"][0]["verbs"] == ["get", "list", "watch"]
     assert set(edit["rules"][0]["resources"]) == {*plurals, "subscriberpools/scale"}
-    assert not any(one.endswith("/status") for one in edit["rules"][0]["resources"]), "the status is the operator's"
+    assert not any(resource.endswith("/status") for resource in edit["rules"][0]["resources"]), (
+        "the status is the operator's"
+    )
 
 
 def test_an_operator_of_named_namespaces_has_no_right_of_the_cluster(helm: str) -> None:
     documents = rendered(helm, "--set", "namespaces={shop,news}")
     assert of_kind(documents, "ClusterRole") == of_kind(documents, "ClusterRoleBinding") == []
-    assert {one["metadata"]["namespace"] for one in of_kind(documents, "Role")} == {"shop", "news", "system"}
+    assert {item["metadata"]["namespace"] for item in of_kind(documents, "Role")} == {"shop", "news", "system"}
     assert not {"namespaces", "customresourcedefinitions"} & {*rights(documents)}
 
 
@@ -224,9 +226,9 @@ def monitored_api_server(api_server: Any) -> Any:
 def test_every_document_is_taken_by_an_api_server(helm: str, monitored_api_server: Any, settings: str) -> None:
     api_server, namespace = monitored_api_server, monitored_api_server.new_namespace()
     documents = rendered(helm, "--set", settings)
-    for one in documents:
-        if one["metadata"].get("namespace"):
-            one["metadata"]["namespace"] = namespace
+    for document in documents:
+        if document["metadata"].get("namespace"):
+            document["metadata"]["namespace"] = namespace
     text = "\n---\n".join(map(json.dumps, documents))
     done = api_server.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-", given=text
@@ -254,7 +256,10 @@ def environment(documents: list[dict[str, Any]]) -> dict[str, str]:
     """What the operator's container is told."""
     [deployment] = of_kind(documents, "Deployment")
     [container] = deployment["spec"]["template"]["spec"]["containers"]
-    return {"MAILBOAT_OPERATOR_AGENT_IMAGE": "", **{one["name"]: str(one.get("value", "")) for one in container["env"]}}
+    return {
+        "MAILBOAT_OPERATOR_AGENT_IMAGE": "",
+        **{item["name"]: str(item.get("value", "")) for item in container["env"]},
+    }
 
 
 def test_one_pod_monitor_selects_the_pods_of_all_agents_and_no_others(helm: str) -> None:
@@ -311,12 +316,12 @@ def test_replicas_of_the_operator_go_to_different_nodes(helm: str) -> None:
 
 def test_alerts_ask_for_metrics_that_are_there(helm: str) -> None:
     [rule] = of_kind(rendered(helm, "--set", "monitoring.prometheusRule.enabled=true"), "PrometheusRule")
-    asked = [one["expr"] for group in rule["spec"]["groups"] for one in group["rules"]]
+    asked = [item["expr"] for group in rule["spec"]["groups"] for item in group["rules"]]
     agents = set(re.findall(r"`(mailboat_\w+)`", (ROOT / "docs" / "metrics.md").read_text()))
     operator = OperatorMetrics()
     operator.looked("Journal", "ready", 0.1)
     operators = set(re.findall(r"^(mailboat_\w+)", operator.text().decode(), re.MULTILINE))
-    wanted = {name for one in asked for name in re.findall(r"mailboat_\w+", one)}
+    wanted = {name for item in asked for name in re.findall(r"mailboat_\w+", item)}
     assert wanted <= agents | operators
     assert wanted & agents
     assert wanted & operators
@@ -366,7 +371,7 @@ def test_a_release_of_the_previous_chart_is_upgraded_and_uninstalled_without_los
     asked = "jsonpath={.items[*].metadata.labels.helm\\.sh/chart}"
     charts = server.kubectl("get", "deployments", "-n", "system", "-o", asked)
     assert charts.stdout == "mailboat-0.1.0"
-    stored = {one["metadata"]["name"]: one for one in definitions(server)}
+    stored = {definition["metadata"]["name"]: definition for definition in definitions(server)}
     for path in (ROOT / "crds").glob("*.yaml"):
         ours = yaml.load(path.read_text(), yaml.CSafeLoader)
         kept = stored[ours["metadata"]["name"]]["spec"]["versions"][0]["schema"]
@@ -383,4 +388,4 @@ def test_a_release_of_the_previous_chart_is_upgraded_and_uninstalled_without_los
 def definitions(server: Any) -> list[dict[str, Any]]:
     """The definitions of our kinds that are stored."""
     found = server.http.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").json()["items"]
-    return [one for one in found if one["spec"]["group"] == "mailboat.dev"]
+    return [item for item in found if item["spec"]["group"] == "mailboat.dev"]

@@ -61,7 +61,10 @@ def test_the_definitions_are_what_the_records_give() -> None:
 
 
 def test_every_kind_has_its_names_and_is_listed_with_the_others() -> None:
-    found = {one["spec"]["names"]["kind"]: one["spec"]["names"]["shortNames"][0] for one in DEFINITIONS.values()}
+    found = {
+        definition["spec"]["names"]["kind"]: definition["spec"]["names"]["shortNames"][0]
+        for definition in DEFINITIONS.values()
+    }
     assert found == {
         "Journal": "mbj",
         "Topic": "mbt",
@@ -72,8 +75,8 @@ def test_every_kind_has_its_names_and_is_listed_with_the_others() -> None:
         "JobQueue": "mbq",
         "JobSchedule": "mbjs",
     }
-    assert {one["spec"]["names"]["categories"][0] for one in DEFINITIONS.values()} == {"mailboat"}
-    assert all(one["spec"]["scope"] == "Namespaced" for one in DEFINITIONS.values())
+    assert {definition["spec"]["names"]["categories"][0] for definition in DEFINITIONS.values()} == {"mailboat"}
+    assert all(definition["spec"]["scope"] == "Namespaced" for definition in DEFINITIONS.values())
 
 
 def test_every_text_list_and_mapping_has_a_largest_size() -> None:
@@ -104,7 +107,7 @@ def test_every_field_is_explained_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda one: one.name)
 def test_every_rule_is_written_for_both_who_read_unless_it_looks_back(kind: Any) -> None:
-    rules = [*kind.rules, *(rule for one in records(kind.spec) for rule in rules_of(one))]
+    rules = [*kind.rules, *(rule for record in records(kind.spec) for rule in rules_of(record))]
     assert [rule.expression for rule in rules if ("oldSelf" in rule.expression) != (rule.is_kept is None)] == []
 
 

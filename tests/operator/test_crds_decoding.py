@@ -93,7 +93,7 @@ def test_a_field_beside_the_known_parts_is_refused() -> None:
         {"name": "a", "creationTimestamp": "2" * (1 << 20)},
     ],
 )
-def test_metadata_that_nobody_can_have_stored_is_refused(metadata: Any) -> None:
+def test_metadata_that_no_one_can_have_stored_is_refused(metadata: Any) -> None:
     with pytest.raises(ResourceInvalidError, match="metadata"):
         decode({**ACCEPTED[0], "metadata": metadata})
 
@@ -151,16 +151,16 @@ CONDITION = {
 )
 def test_of_a_status_of_another_version_all_is_kept_that_both_know(others: dict[str, Any]) -> None:
     status = {"topicId": "AAAAAAAAAAAAAAAAAAAAAA", "topicName": "mailboat-package", "conditions": [CONDITION], **others}
-    topic = next(one for one in ACCEPTED if one["kind"] == "Topic")
+    topic = next(item for item in ACCEPTED if item["kind"] == "Topic")
     read: Any = decode({**topic, "status": status}).status
     assert (read.topic_id, read.topic_name) == ("AAAAAAAAAAAAAAAAAAAAAA", "mailboat-package")
-    assert [one.reason for one in read.conditions] == ["AsSpecified"]
+    assert [condition.reason for condition in read.conditions] == ["AsSpecified"]
 
 
 def test_the_value_of_a_variable_is_never_quoted() -> None:
     canary = "canary-" * 1000
     variable = {"name": "PASSWORD", "value": canary}
-    pool = copy.deepcopy(next(one for one in ACCEPTED if one["kind"] == "SubscriberPool"))
+    pool = copy.deepcopy(next(item for item in ACCEPTED if item["kind"] == "SubscriberPool"))
     pool["spec"]["template"]["spec"]["containers"][0]["env"] = [variable]
     with pytest.raises(ResourceInvalidError) as caught:
         decode(pool)
@@ -176,7 +176,7 @@ def test_a_former_field_with_its_default_is_ignored(manifest_of: Any) -> None:
 
 
 def test_a_control_character_is_refused() -> None:
-    pool = copy.deepcopy(next(one for one in ACCEPTED if one["kind"] == "SubscriberPool"))
+    pool = copy.deepcopy(next(item for item in ACCEPTED if item["kind"] == "SubscriberPool"))
     pool["spec"]["template"]["spec"]["containers"][0]["args"] = ["a\x00b"]
     with pytest.raises(ResourceInvalidError, match="control character"):
         decode(pool)
@@ -210,7 +210,7 @@ def test_durations_are_seconds(text: str, seconds: float) -> None:
 
 def test_a_pool_has_one_store_whatever_its_target() -> None:
     volume = {"volume": {"size": "1Gi"}}
-    pool = next(one for one in ACCEPTED if one["kind"] == "SubscriberPool")
+    pool = next(item for item in ACCEPTED if item["kind"] == "SubscriberPool")
     for target in ("generations", "files", "sqlite"):
         read: Any = decode({**pool, "spec": {**pool["spec"], "target": {target: volume}}})
         assert read.spec.target.store.volume.size_bytes == 1 << 30

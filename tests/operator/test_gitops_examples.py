@@ -57,7 +57,7 @@ def health(check: str, status: Any, generation: int = 1) -> tuple[str, str]:
 
 def written(findings: Any, generation: int = 1) -> dict[str, Any]:
     """The status with these findings, as the operator writes it."""
-    return {"conditions": [encode(one) for one in conditions_after((), findings, generation, NOW)]}
+    return {"conditions": [encode(item) for item in conditions_after((), findings, generation, NOW)]}
 
 
 def test_each_custom_resource_has_a_health_check(checks: Mapping[str, str]) -> None:
@@ -120,8 +120,8 @@ def test_an_invalid_object_is_degraded(checks: Mapping[str, str]) -> None:
 
 def documents(folder: str) -> dict[tuple[str, str], Any]:
     """The manifests of a folder by kind and name."""
-    found = [one for file in (GITOPS / folder).glob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
-    return {(one["kind"], one["metadata"]["name"]): one for one in found if "kind" in one}
+    found = [item for file in (GITOPS / folder).glob("*.yaml") for item in yaml.safe_load_all(file.read_text())]
+    return {(item["kind"], item["metadata"]["name"]): item for item in found if "kind" in item}
 
 
 def assert_chart_has(values: Mapping[str, Any], chart: Mapping[str, Any]) -> None:
@@ -176,8 +176,8 @@ def test_the_examples_are_valid_objects_of_argo_cd_and_flux() -> None:
     found = [
         one for folder in ("argocd", "flux") for (kind, _), one in documents(folder).items() if kind != "Namespace"
     ]
-    assert {f"{one['apiVersion']} {one['kind']}" for one in found} == DEFINITIONS.keys() - {"source", "license"}
-    assert [fault for one in found for fault in faults(one)] == []
+    assert {f"{item['apiVersion']} {item['kind']}" for item in found} == DEFINITIONS.keys() - {"source", "license"}
+    assert [fault for item in found for fault in faults(item)] == []
     release = documents("flux")["HelmRelease", "mailboat"]
     spec = {**release["spec"], "interval": "often", "remediate": True}
     wrong = [*faults({**release, "spec": spec})]

@@ -39,13 +39,13 @@ OLDEST, *LATER = VERSIONS
 
 def read(text: str) -> Iterator[dict[str, Any]]:
     """The documents that are manifests; of the golden files the last is a status."""
-    return (one for one in yaml.load_all(text, yaml.CSafeLoader) if one and "kind" in one)
+    return (item for item in yaml.load_all(text, yaml.CSafeLoader) if item and "kind" in item)
 
 
 @pytest.fixture(scope="module")
 def manifests(helm: str, manifest_of: Callable[..., dict[str, Any]]) -> list[dict[str, Any]]:
     """Everything that is applied to a cluster, by the chart with several values and by the operator."""
-    found = [one for file in sorted(GOLDEN.glob("*.yaml")) for one in read(file.read_text())]
+    found = [item for file in sorted(GOLDEN.glob("*.yaml")) for item in read(file.read_text())]
     found += _of_a_pool_in_full(manifest_of)
     for values in VALUES:
         command = [helm, "template", "mailboat", str(CHART), "--namespace", "system", "--set", values]
@@ -57,8 +57,8 @@ def manifests(helm: str, manifest_of: Callable[..., dict[str, Any]]) -> list[dic
 def _of_a_pool_in_full(manifest_of: Callable[..., dict[str, Any]]) -> list[dict[str, Any]]:
     template = yaml.safe_load((Path(__file__).parent / "template.yaml").read_text())
     journal, pool = (
-        decode({**one, "metadata": {**one["metadata"], "namespace": "shop", "uid": "0-1-2-3", "generation": 1}})
-        for one in (
+        decode({**item, "metadata": {**item["metadata"], "namespace": "shop", "uid": "0-1-2-3", "generation": 1}})
+        for item in (
             manifest_of("Journal"),
             manifest_of("SubscriberPool", {"template": template, "seed": {"snapshot": "a"}}),
         )
@@ -69,25 +69,28 @@ def _of_a_pool_in_full(manifest_of: Callable[..., dict[str, Any]]) -> list[dict[
     policy = AgentPolicy(ingress=({"podSelector": {}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}))
     now = datetime(2026, 11, 21, tzinfo=UTC)
     plan = plan_pool(pool, WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), now, policy=policy))
-    return [one.manifest for one in plan.actions if isinstance(one, Apply)]
+    return [action.manifest for action in plan.actions if isinstance(action, Apply)]
 
 
 def faults(version: str, manifests: list[dict[str, Any]]) -> list[str]:
     """What a version does not take, with kind, name and place."""
     schemas, found = schemas_of(version), []
     validators: dict[str, Any] = {}
-    for one in manifests:
-        kind = f"{one['apiVersion']} {one['kind']}"
+    for manifest in manifests:
+        kind = f"{manifest['apiVersion']} {manifest['kind']}"
         if kind.startswith(OF_OTHERS):
             continue
         if kind not in validators:
             validators[kind] = jsonschema_rs.validator_for(schemas[kind])
-        found += [f"{kind} {one['metadata']['name']}: {fault.message}" for fault in validators[kind].iter_errors(one)]
+        found += [
+            f"{kind} {manifest['metadata']['name']}: {fault.message}"
+            for fault in validators[kind].iter_errors(manifest)
+        ]
     return found
 
 
 def test_what_is_made_is_valid_for_the_oldest_version(manifests: list[dict[str, Any]]) -> None:
-    kinds = {one["kind"] for one in manifests}
+    kinds = {manifest["kind"] for manifest in manifests}
     assert {
         "StatefulSet",
         "Deployment",
@@ -105,12 +108,12 @@ def test_what_is_made_is_valid_for_every_later_version(version: str, manifests: 
 
 
 def test_a_field_that_a_version_does_not_know_is_a_fault(manifests: list[dict[str, Any]]) -> None:
-    workload = next(one for one in manifests if one["kind"] == "StatefulSet")
+    workload = next(manifest for manifest in manifests if manifest["kind"] == "StatefulSet")
     pod = {**workload["spec"]["template"]["spec"], "resourceClaimz": []}
     spec = {**workload["spec"], "template": {**workload["spec"]["template"], "spec": pod}, "replicas": "three"}
     found = faults(OLDEST, [{**workload, "spec": spec}])
     assert len(found) == 2
-    assert any("resourceClaimz" in one for one in found)
+    assert any("resourceClaimz" in item for item in found)
 
 
 def test_a_number_or_a_text_is_an_int_or_string() -> None:
@@ -119,10 +122,10 @@ def test_a_number_or_a_text_is_an_int_or_string() -> None:
 
 
 def test_the_documentation_names_the_versions_that_are_tested_and_no_others() -> None:
-    first, last = (one.removeprefix("v").rpartition(".")[0] for one in (VERSIONS[0], VERSIONS[-1]))
+    first, last = (item.removeprefix("v").rpartition(".")[0] for item in (VERSIONS[0], VERSIONS[-1]))
     page = (ROOT / "docs" / "kubernetes.md").read_text()
     assert f"Kubernetes {first} to {last}" in page
-    named = {float(one) for one in re.findall(r"\b1\.[23]\d\b", page)}
+    named = {float(item) for item in re.findall(r"\b1\.[23]\d\b", page)}
     assert named <= {float(first), float(last)}
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["kubeVersion"] == f">={first}.0-0"

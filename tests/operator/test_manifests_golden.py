@@ -1,4 +1,4 @@
-"""What a Publisher and a SubscriberPool become, as a whole: `pytest --update-golden` writes the files anew."""
+"""What a Publisher and a SubscriberPool become, as a whole: `pytest --update-golden` writes the files again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_children_are_rendered_as_they_were(
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
     around = WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
     made = plan(stored(manifest_of(kind)), around)
-    manifests = [one.manifest for one in made.actions if isinstance(one, Apply | Create)]
+    manifests = [action.manifest for action in made.actions if isinstance(action, Apply | Create)]
     text = yaml.safe_dump_all([*manifests, {"status": made.status}], sort_keys=True)
     file = GOLDEN / f"{kind.lower()}.yaml"
     if request.config.getoption("--update-golden"):
@@ -83,6 +83,6 @@ def test_tokens_of_a_publisher_reach_its_agent(manifest_of: Any) -> None:
     found = stored(manifest_of("Publisher", {"http": {"tokens": [token]}}))
     made = decode_config(json.loads(config_text(publisher_config(found, stored(manifest_of("Journal")).spec))))
     file = Secret(file="/run/mailboat/http-news/token")
-    assert [one.name for one in made.http.tokens] == ["operator", "news"]
+    assert [token.name for token in made.http.tokens] == ["operator", "news"]
     assert made.http.tokens[1] == TokenConfig("news", file, (Verb.DISTRIBUTE,), ("/content/*/news",))
-    assert [(one.folder, one.secret) for one in user_mounts(found)] == [("http-news", "keys")]
+    assert [(user_mount.folder, user_mount.secret) for user_mount in user_mounts(found)] == [("http-news", "keys")]

@@ -126,7 +126,7 @@ def rule(helm: str) -> dict[str, Any]:
 
 
 def alerts_of(rule: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for group in rule["groups"] for one in group["rules"]]
+    return [item for group in rule["groups"] for item in group["rules"]]
 
 
 def busy_receiver() -> dict[str, Any]:
@@ -151,7 +151,7 @@ def busy_receiver() -> dict[str, Any]:
 
 
 def test_each_alert_fires_when_something_is_wrong_and_not_before(rule: dict[str, Any], tmp_path: Path) -> None:
-    assert {name for name, *_ in CASES} == {one["alert"] for one in alerts_of(rule)}
+    assert {name for name, *_ in CASES} == {item["alert"] for item in alerts_of(rule)}
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule))
     tests = []
     for name, series, well, wrong, severity in CASES:
@@ -182,9 +182,9 @@ def test_each_state_of_a_subscriber_is_healthy_or_has_an_alert(rule: dict[str, A
 def test_each_alert_links_to_its_section_of_the_docs(rule: dict[str, Any]) -> None:
     page = (ROOT / "docs/alerts.md").read_text()  # tests/repo/test_docs.py finds the sections in the site
     headings = [line.removeprefix("## ") for line in page.splitlines() if line[:3] == "## "]
-    for one in alerts_of(rule):
-        assert one["annotations"]["runbook_url"] == f"{RUNBOOKS}#{one['alert'].lower()}"
-        assert one["alert"] in headings
+    for item in alerts_of(rule):
+        assert item["annotations"]["runbook_url"] == f"{RUNBOOKS}#{item['alert'].lower()}"
+        assert item["alert"] in headings
 
 
 def test_the_chart_has_each_dashboard_as_a_config_map_that_grafana_finds(helm: str) -> None:
@@ -192,10 +192,10 @@ def test_the_chart_has_each_dashboard_as_a_config_map_that_grafana_finds(helm: s
     command += ["--set", "monitoring.dashboards.enabled=true"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = {}
-    for one in yaml.load_all(printed, yaml.CSafeLoader):
-        assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
-        found |= {name: json.loads(text) for name, text in one["data"].items()}
-    assert found == {one.name: json.loads(one.read_text()) for one in DASHBOARDS}
+    for item in yaml.load_all(printed, yaml.CSafeLoader):
+        assert item["metadata"]["labels"]["grafana_dashboard"] == "1"
+        found |= {name: json.loads(text) for name, text in item["data"].items()}
+    assert found == {dashboard.name: json.loads(dashboard.read_text()) for dashboard in DASHBOARDS}
 
 
 # --------------------------------------------------------------------------------------------------------- real scrapes
@@ -275,8 +275,8 @@ def values_of(prometheus: httpx2.Client, expression: str) -> list[float]:
     if answer.status_code == 503:
         return []
     assert answer.status_code == 200, f"{expression}: {answer.text}"
-    found = [float(one["value"][1]) for one in answer.json()["data"]["result"]]
-    return [one for one in found if not math.isnan(one)]
+    found = [float(item["value"][1]) for item in answer.json()["data"]["result"]]
+    return [item for item in found if not math.isnan(item)]
 
 
 def queries() -> dict[str, str]:

@@ -100,7 +100,7 @@ def test_a_topic_that_grows_is_waited_for_until_the_brokers_tell_of_all_its_part
     assert (told(plan), plan.again_seconds) == ((3, "AsSpecified"), None)
 
 
-def test_a_topic_whose_partitions_nobody_tells_of_is_looked_at_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_whose_partitions_no_one_tells_of_is_looked_at_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effects, "_PAUSES", (0.0, 0.0))
     plan = plan_with(LateBrokers(9))
     assert (told(plan), plan.again_seconds) == ((None, "TopicMade"), 2.0)
@@ -150,7 +150,7 @@ def plan_of_deletion(topic: Any, journal: Any, brokers: LateBrokers, *, was_conn
 
 
 def reports(plan: Plan) -> list[str]:
-    return [one.reason for one in plan.actions if isinstance(one, Report)]
+    return [action.reason for action in plan.actions if isinstance(action, Report)]
 
 
 def is_released(plan: Plan) -> bool:
@@ -161,12 +161,12 @@ def test_a_deleted_topic_follows_the_policy_of_the_journal_that_made_it() -> Non
     """The policy may have changed while the Journal was being deleted: what its own message advises."""
     plan = plan_of_deletion(deleted_topic(), journal_with("Retain"), LateBrokers(0))
     assert is_released(plan)
-    assert not any(isinstance(one, DeleteTopic) for one in plan.actions)
+    assert not any(isinstance(action, DeleteTopic) for action in plan.actions)
 
 
 def test_a_topic_that_no_journal_made_follows_its_own_policy() -> None:
     plan = plan_of_deletion(deleted_topic(owner=""), journal_with("Retain"), LateBrokers(0))
-    assert any(isinstance(one, DeleteTopic) for one in plan.actions)
+    assert any(isinstance(action, DeleteTopic) for action in plan.actions)
 
 
 def test_a_deletion_waits_for_silent_brokers_and_says_until_when() -> None:

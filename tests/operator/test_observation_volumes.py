@@ -127,7 +127,7 @@ def test_a_secret_is_another_one_by_its_content_alone() -> None:
 
     async def versions() -> list[str]:
         found = [await reader.secret("shop", "login") for _ in range(4)]
-        return [one.version for one in found if one is not None]
+        return [item.version for item in found if item is not None]
 
     first, second, third, fourth = asyncio.run(versions())
     assert first == second

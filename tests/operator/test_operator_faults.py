@@ -117,15 +117,15 @@ def test_what_is_refused_for_the_moment_is_done_later(proxy: Proxy, replicas: An
     proxy.fault = once_each(code, method)
     replicas.start("one", proxy.url)
     replicas.wait(lambda: replicas.reason("Publisher", "author") == "PodsNotReady")
-    refused = [one for one in proxy.times if one[2] == code]
+    refused = [item for item in proxy.times if item[2] == code]
     assert refused
     if code == 429:
-        first, path, _ = next(one for one in refused if "publishers" in one[1] or "configmaps" in one[1])
+        first, path, _ = next(item for item in refused if "publishers" in item[1] or "configmaps" in item[1])
         again = next(moment for moment, other, answered in proxy.times if other == path and moment > first)
         assert again - first >= 0.95, "asked again before the time that the API named"
 
 
-def test_a_watch_that_is_too_old_begins_anew(proxy: Proxy, replicas: Any) -> None:
+def test_a_watch_that_is_too_old_begins_again(proxy: Proxy, replicas: Any) -> None:
     gone: list[str] = []
 
     def fault(_: str, path: str, is_watch: bool) -> int | None:
@@ -161,7 +161,7 @@ def test_a_silent_watch_is_noticed_by_the_rounds_and_the_process_counts_as_ill(p
     assert replicas.figure("one", "mailboat_operator_silent_objects") >= 1
 
 
-def test_a_silent_watch_is_begun_anew(proxy: Proxy, replicas: Any) -> None:
+def test_a_silent_watch_is_begun_again(proxy: Proxy, replicas: Any) -> None:
     replicas.start("one", proxy.url, resync_seconds=600, watch_seconds=3, broker_seconds=1)
     replicas.wait(lambda: replicas.leads("one"))
     replicas.make("Journal", "main", JOURNAL)

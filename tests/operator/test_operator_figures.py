@@ -43,7 +43,7 @@ WRITES = (
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
-    """A broker that nobody else fills."""
+    """A broker that no one else fills."""
     with KafkaBroker(BrokerSettings(tmp_path / "kafka"), SystemClock()) as made:
         yield made
 
@@ -71,11 +71,11 @@ class Fleet:
 
     def ready(self) -> int:
         """How many are as they should be."""
-        return sum(_is_ready(one) for one in self._list())
+        return sum(_is_ready(item) for item in self._list())
 
     def _list(self) -> list[dict[str, Any]]:
         found = self.replicas.server.http.get(self.replicas.url("Topic")).json()["items"]
-        return [one for one in found if one["metadata"]["name"].startswith("t-")]
+        return [item for item in found if item["metadata"]["name"].startswith("t-")]
 
     def writes(self) -> float:
         """Of the operator, to Topics."""
@@ -97,7 +97,7 @@ class Fleet:
     def delete_all(self) -> float:
         """Delete all Topics; how long until they are gone."""
         started, releases = time.monotonic(), self.replicas.figure("one", RELEASES)
-        http, names = self.replicas.server.http, [one["metadata"]["name"] for one in self._list()]
+        http, names = self.replicas.server.http, [item["metadata"]["name"] for item in self._list()]
         with ThreadPoolExecutor(8) as pool:
             for answer in pool.map(lambda name: http.delete(self.replicas.url("Topic", name)), names):
                 answer.raise_for_status()
@@ -125,8 +125,8 @@ class Authors:
 
     def _told(self) -> int:
         found = self.replicas.server.http.get(self.replicas.url("Publisher")).json()["items"]
-        conditions = [(one.get("status") or {}).get("conditions") or [{}] for one in found]
-        return sum(one[0].get("reason") == "PodsNotReady" for one in conditions)
+        conditions = [(item.get("status") or {}).get("conditions") or [{}] for item in found]
+        return sum(condition[0].get("reason") == "PodsNotReady" for condition in conditions)
 
     def writes(self) -> float:
         """Of the operator, to Publishers and their children."""
@@ -144,7 +144,7 @@ def seldom(holds: Callable[[], bool]) -> None:
 
 def _is_ready(manifest: dict[str, Any]) -> bool:
     conditions = (manifest.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 class Costs:

@@ -1,4 +1,4 @@
-"""Brokers and buckets that never answer, or answer what no client expects: they hold up nobody but their own topics."""
+"""Brokers and buckets that never answer, or answer what no client expects: they hold up no one but their own topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NONE = -(1 << 31)
 
 
 class FencedBroker:
-    """Speaks as a broker of a cluster that has no broker in service: it names itself once, and then nobody."""
+    """Speaks as a broker of a cluster that has no broker in service: it names itself once, and then no one."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -50,7 +50,7 @@ class FencedBroker:
 
     def _versions(self) -> bytes:
         """ApiVersions v3: Metadata up to v12, and itself."""
-        known = b"".join(struct.pack(">hhhb", *one, 0) for one in ((3, 0, 12), (18, 0, 3)))
+        known = b"".join(struct.pack(">hhhb", *item, 0) for item in ((3, 0, 12), (18, 0, 3)))
         return struct.pack(">hb", 0, 3) + known + struct.pack(">ib", 0, 0)
 
     def _metadata(self) -> bytes:
@@ -67,17 +67,17 @@ def silent() -> Iterator[list[str]]:
     """Addresses that accept connections and never answer."""
     with ExitStack() as sockets:
         made = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(JOURNALS // 2)]
-        yield [f"127.0.0.1:{one.getsockname()[1]}" for one in made]
+        yield [f"127.0.0.1:{item.getsockname()[1]}" for item in made]
 
 
 @pytest.fixture
 def closed() -> Iterator[list[str]]:
-    """Addresses that refuse every connection, as nobody listens."""
+    """Addresses that refuse every connection, as no one listens."""
     with ExitStack() as sockets:
         made = [sockets.enter_context(socket.socket()) for _ in range(JOURNALS // 2)]
-        for one in made:
-            one.bind(("127.0.0.1", 0))
-        yield [f"127.0.0.1:{one.getsockname()[1]}" for one in made]
+        for item in made:
+            item.bind(("127.0.0.1", 0))
+        yield [f"127.0.0.1:{item.getsockname()[1]}" for item in made]
 
 
 def make_all(replicas: Any, objects: list[tuple[str, str, dict[str, Any]]]) -> None:
@@ -98,8 +98,8 @@ def usual_seconds(replicas: Any, spec: dict[str, Any], **settings: object) -> fl
 def are_all(replicas: Any, kind: str, reason: str, prefix: str = "") -> bool:
     """Whether this is why each object of the kind whose name begins so is not ready."""
     named = replicas.server.http.get(replicas.url(kind)).json()["items"]
-    found = [one for one in named if one["metadata"]["name"].startswith(prefix)]
-    told = [(one.get("status") or {}).get("conditions") or [{"reason": ""}] for one in found]
+    found = [item for item in named if item["metadata"]["name"].startswith(prefix)]
+    told = [(item.get("status") or {}).get("conditions") or [{"reason": ""}] for item in found]
     return {conditions[0]["reason"] for conditions in told} == {reason}
 
 
@@ -114,7 +114,7 @@ def test_journals_out_of_reach_hold_up_no_object_that_needs_no_brokers(
     for number, server in enumerate([*silent, *closed]):
         name = f"dark-{number}"
         topic = {"journalRef": {"name": name}}
-        topics = [("Topic", f"{name}-{one}", {**topic, "topicName": f"topic-{one}"}) for one in range(TOPICS)]
+        topics = [("Topic", f"{name}-{number}", {**topic, "topicName": f"topic-{number}"}) for number in range(TOPICS)]
         make_all(replicas, [("Journal", name, journal(server)), *topics])
     replicas.server.check_journal(replicas.namespace, "dark-0")  # its agents need not wait for that
     replicas.wait(lambda: replicas.figure("one", "mailboat_operator_under_way") >= JOURNALS)
@@ -139,13 +139,13 @@ def test_a_topic_of_brokers_that_answer_waits_for_none_of_those_that_failed_befo
     of_a_journal = WAITING // len(silent) - 1
     for number, server in enumerate(silent):
         topic = {"journalRef": {"name": f"dark-{number}"}, "topicName": "topic"}
-        topics = [("Topic", f"dark-{number}-{one}", topic) for one in range(of_a_journal)]
+        topics = [("Topic", f"dark-{number}-{item}", topic) for item in range(of_a_journal)]
         make_all(replicas, [("Journal", f"dark-{number}", journal(server)), *topics])
     replicas.wait(lambda: are_all(replicas, "Journal", "BrokersUnreachable", "dark-"))
     assert seconds_of("main") < usual + HELD_UP_SECONDS
 
 
-def test_buckets_that_never_answer_hold_up_nobody(replicas: Any, kafka_broker: Any, silent: list[str]) -> None:
+def test_buckets_that_never_answer_hold_up_no_one(replicas: Any, kafka_broker: Any, silent: list[str]) -> None:
     keys = {"accessKeyId": "someone", "secretAccessKey": "something"}
     url = f"/api/v1/namespaces/{replicas.namespace}/secrets"
     replicas.server.http.post(url, json={"metadata": {"name": "keys"}, "stringData": keys}).raise_for_status()
@@ -175,5 +175,5 @@ def test_a_cluster_without_a_broker_in_service_is_a_condition_and_not_the_operat
     replicas.wait(lambda: "no broker" in replicas.server.http.get(url).text or process.poll() is not None)
     assert process.poll() is None, replicas.log("one")[-2000:]
     assert replicas.reason("Journal", "other") == "BrokersUnreachable"
-    for one in brokers.values():
-        one.close()
+    for broker in brokers.values():
+        broker.close()

@@ -31,7 +31,7 @@ MOST_ROUNDS = 12
 
 
 class KilledError(BaseException):
-    """What nobody catches, as nobody catches SIGKILL."""
+    """What no one catches, as no one catches SIGKILL."""
 
 
 class World:
@@ -52,7 +52,7 @@ class World:
     def items(self, kind: str) -> list[dict[str, Any]]:
         root = ROOTS.get(kind, "apis/mailboat.dev/v1alpha1")
         found = self.server.http.get(f"/{root}/namespaces/{self.namespace}/{kind.lower()}s").json()["items"]
-        return [{**one, "kind": kind, "apiVersion": "mailboat.dev/v1alpha1"} for one in found]
+        return [{**item, "kind": kind, "apiVersion": "mailboat.dev/v1alpha1"} for item in found]
 
     def operate(self, kinds: Sequence[str], *, writes: int | None = None) -> int:
         """One operator, until nothing is left to do or it made so many writes; how many it made."""
@@ -78,9 +78,9 @@ class World:
                 before, claims = made(), TopicClaims()
                 reconciler = Reconciler(cluster, agents, image, [].append, Systems(connections, claims))
                 for kind in kinds:
-                    for one in self.items(kind):
-                        claims.saw(one)
-                        await reconciler.reconcile(ObjectKey(kind, self.namespace, one["metadata"]["name"]))
+                    for item in self.items(kind):
+                        claims.saw(item)
+                        await reconciler.reconcile(ObjectKey(kind, self.namespace, item["metadata"]["name"]))
                 if made() == before:
                     return
             raise AssertionError("it never comes to rest")
@@ -91,16 +91,16 @@ class World:
         """Everything that the operator decides, in words that are the same in each namespace."""
         found = {}
         for kind in (*OURS, *ROOTS):
-            for one in self.items(kind):
-                name = one["metadata"]["name"]
+            for item in self.items(kind):
+                name = item["metadata"]["name"]
                 if name != "kube-root-ca.crt":
-                    found[f"{kind} {name}"] = _decided(one, self.namespace)
+                    found[f"{kind} {name}"] = _decided(item, self.namespace)
         return found
 
 
 def _decided(manifest: dict[str, Any], namespace: str) -> Any:
     status = manifest.get("status") or {}
-    conditions = [(one["type"], one["status"], one["reason"]) for one in status.get("conditions") or ()]
+    conditions = [(item["type"], item["status"], item["reason"]) for item in status.get("conditions") or ()]
     metadata = manifest["metadata"]
     spec = {key: value for key, value in manifest.get("spec", {}).items() if not key.startswith("clusterIP")}
     text = repr((metadata.get("labels"), metadata.get("finalizers"), spec, manifest.get("data"), conditions))

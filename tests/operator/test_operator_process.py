@@ -94,12 +94,12 @@ def test_of_two_versions_one_acts_and_neither_undoes_what_the_other_did(replicas
     waiting = {"Publisher": "author", "SubscriberPool": "edge"}
     replicas.wait(lambda: all(replicas.reason(kind, name) == "PodsNotReady" for kind, name in waiting.items()))
     workloads = f"/apis/apps/v1/namespaces/{replicas.namespace}/statefulsets"
-    replicas.wait(lambda: all(one["status"].get("replicas") for one in http.get(workloads).json()["items"]))
+    replicas.wait(lambda: all(item["status"].get("replicas") for item in http.get(workloads).json()["items"]))
 
     def versions() -> list[str]:
         objects = [http.get(replicas.url(kind, name)).json() for kind, name in waiting.items()]
-        made = [str(one["metadata"]["generation"]) for one in http.get(workloads).json()["items"]]
-        return made + [one["metadata"]["resourceVersion"] for one in objects]
+        made = [str(item["metadata"]["generation"]) for item in http.get(workloads).json()["items"]]
+        return made + [object_["metadata"]["resourceVersion"] for object_ in objects]
 
     def await_looks() -> None:
         looked = replicas.figure("old", looks)
@@ -180,7 +180,7 @@ def test_the_lease_goes_with_the_account_when_the_operator_is_uninstalled(replic
     process = replicas.start("one")
     replicas.wait(lambda: replicas.leads("one"))
     [owner] = http.get(lease).json()["metadata"]["ownerReferences"]
-    [account] = [one for one in http.get(accounts).json()["items"] if one["metadata"]["uid"] == owner["uid"]]
+    [account] = [item for item in http.get(accounts).json()["items"] if item["metadata"]["uid"] == owner["uid"]]
     assert (owner["kind"], owner["name"]) == ("ServiceAccount", account["metadata"]["name"])
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=PATIENCE_SECONDS) == 0, replicas.log("one")

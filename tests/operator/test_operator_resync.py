@@ -39,7 +39,7 @@ class Cluster:
             await self._before_list(self.lists)
             if self.lists == 3:  # the second round has begun: the first one is decided
                 self.is_decided.set()
-        return [one for one in self.objects if one["kind"] == kind]
+        return [object_ for object_ in self.objects if object_["kind"] == kind]
 
 
 class Asked:
@@ -84,7 +84,7 @@ def test_an_object_that_no_watch_reports_is_a_silent_watch(caplog: pytest.LogCap
 
     assert "Publisher shop/c20" in str(illness_after(nothing))
     reason = "/healthz answers 503 from now on: no watch reported 1 objects, such as Publisher shop/c20"
-    assert [one.getMessage() for one in caplog.records] == [reason], "the log says why the process is restarted"
+    assert [record.getMessage() for record in caplog.records] == [reason], "the log says why the process is restarted"
 
 
 def test_an_object_that_the_watch_reports_late_is_not_a_silent_watch() -> None:
@@ -112,9 +112,9 @@ def test_a_definition_that_was_deleted_is_one_line_instead_of_a_trace(
     cause = (WatchError, error, None)
     record = logging.LogRecord(logger, logging.ERROR, "", 0, text, None, cause)
     assert DefinitionGone().filter(record) is (lines == 0)
-    said = [one.getMessage() for one in caplog.records]
+    said = [record.getMessage() for record in caplog.records]
     assert len(said) == lines
-    assert all("publishers.v1alpha1.mailboat.dev" in one and "not found" not in one for one in said)
+    assert all("publishers.v1alpha1.mailboat.dev" in item and "not found" not in item for item in said)
 
 
 class KopfError(Exception):

@@ -38,7 +38,7 @@ ELSEWHERE = {
 }
 """Rights that are used elsewhere."""
 EVERYBODYS = each("authentication.k8s.io", "selfsubjectreviews", "create")
-"""Rights that the cluster gives to everybody: to ask who one is."""
+"""Rights that the cluster gives to everyone: to ask who one is."""
 RENEWAL = ("coordination.k8s.io", "leases", "update")
 
 

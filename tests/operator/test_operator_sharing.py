@@ -60,7 +60,7 @@ def test_who_asks_while_a_read_is_under_way_shares_the_next_one_and_never_gets_a
     run(test)
 
 
-def test_who_asks_for_something_else_waits_for_nobody() -> None:
+def test_who_asks_for_something_else_waits_for_no_one() -> None:
     async def test(store: Store, shared: SharedReads[str, int]) -> None:
         tasks = [asyncio.create_task(shared.ask(name)) for name in ("one", "two")]
         await others_turn()
@@ -70,7 +70,7 @@ def test_who_asks_for_something_else_waits_for_nobody() -> None:
     run(test)
 
 
-def test_a_failure_is_told_to_all_who_share_the_read_and_to_nobody_after_them() -> None:
+def test_a_failure_is_told_to_all_who_share_the_read_and_to_no_one_after_them() -> None:
     async def test(store: Store, shared: SharedReads[str, int]) -> None:
         store.error = ValueError("no")
         first, *others = [asyncio.create_task(shared.ask("main")) for _ in range(3)]
@@ -85,7 +85,7 @@ def test_a_failure_is_told_to_all_who_share_the_read_and_to_nobody_after_them() 
     run(test)
 
 
-def test_who_goes_takes_the_answer_away_from_nobody() -> None:
+def test_who_goes_takes_the_answer_away_from_no_one() -> None:
     async def test(store: Store, shared: SharedReads[str, int]) -> None:
         first, second = [asyncio.create_task(shared.ask("main")) for _ in range(2)]
         await others_turn()
@@ -118,7 +118,7 @@ def test_looks_at_many_pools_share_two_lists_of_the_publishers() -> None:
         parts: list[Any] = [Cluster(), None, None, None, None]
         reader = ClusterReader(*parts)
         for found in await asyncio.gather(*(reader.publishers("shop") for _ in range(1000))):
-            assert [one.metadata.name for one in found] == ["a", "b"]
+            assert [item.metadata.name for item in found] == ["a", "b"]
 
     asyncio.run(whole())
     assert len(lists) <= 2, lists

@@ -1,4 +1,4 @@
-"""Who is looked at when: as many at once as may work, and nobody behind those that wait for brokers."""
+"""Who is looked at when: as many at once as may work, and no one behind those that wait for brokers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Office:
             self.workers.ask(ObjectKey(kind, "shop", f"{kind}-{number}"), is_news=is_news)
 
     def count(self, kind: str) -> int:
-        return sum(one.kind == kind for one in self.looked)
+        return sum(item.kind == kind for item in self.looked)
 
 
 def work(test: Any) -> None:
@@ -77,7 +77,7 @@ def test_of_many_that_come_at_once_no_more_are_looked_at_than_may_work() -> None
     work(test)
 
 
-def test_those_that_wait_for_brokers_hold_up_nobody_however_many_they_are() -> None:
+def test_those_that_wait_for_brokers_hold_up_no_one_however_many_they_are() -> None:
     async def test(office: Office) -> None:
         office.ask("Topic", 1000)
         for _ in range(20):
@@ -100,7 +100,7 @@ def test_news_go_before_what_is_looked_at_for_its_own_sake_in_either_queue() -> 
         office.workers.ask(ObjectKey("Topic", "shop", "new"))
         office.may_end.set()
         await others_turn()
-        assert {one.name for one in office.looked[COUNT : COUNT + 2]} == {"new"}
+        assert {item.name for item in office.looked[COUNT : COUNT + 2]} == {"new"}
 
     work(test)
 

@@ -40,7 +40,7 @@ def around(manifest_of: Callable[..., dict[str, Any]]) -> WorkloadContext:
 
 
 def children(plan: Any) -> dict[ChildKey, Any]:
-    return {key_of(one.manifest): one.manifest for one in plan.actions if isinstance(one, Apply)}
+    return {key_of(action.manifest): action.manifest for action in plan.actions if isinstance(action, Apply)}
 
 
 @pytest.fixture
@@ -84,13 +84,15 @@ def test_ids_of_the_template_do_not_weaken_the_restricted_profile(pod: Any) -> N
 
 def test_containers_of_the_template_keep_their_probes_and_variables(pod: Any) -> None:
     [wanted] = TEMPLATE["spec"]["containers"]
-    web = next(one for one in pod["spec"]["containers"] if one["name"] == "web")
+    web = next(container for container in pod["spec"]["containers"] if container["name"] == "web")
     assert web["envFrom"] == wanted["envFrom"]
     assert web["startupProbe"].items() >= wanted["startupProbe"].items()
     assert web["livenessProbe"]["exec"] == wanted["livenessProbe"]["exec"]
     [settings] = pod["spec"]["initContainers"]
-    assert [one["name"] for one in settings["volumeMounts"]] == ["u-rendered", "u-vault"], "no content before the agent"
-    volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
+    assert [volume_mount["name"] for volume_mount in settings["volumeMounts"]] == ["u-rendered", "u-vault"], (
+        "no content before the agent"
+    )
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
     assert volumes["u-logs"]["persistentVolumeClaim"] == {"claimName": "logs", "readOnly": False}
     assert volumes["u-vault"]["csi"]["driver"] == "secrets-store.csi.k8s.io"
 
@@ -99,7 +101,7 @@ def test_a_seed_is_restored_before_the_containers_of_the_user(manifest_of: Any) 
     journal = around(manifest_of)
     pool = stored(manifest_of("SubscriberPool", {"template": TEMPLATE, "seed": {"snapshot": "edge"}}))
     pod = children(plan_pool(pool, journal))[ChildKey("StatefulSet", "edge")]["spec"]["template"]
-    assert [one["name"] for one in pod["spec"]["initContainers"]] == ["mailboat-seed", "settings"]
+    assert [init_container["name"] for init_container in pod["spec"]["initContainers"]] == ["mailboat-seed", "settings"]
 
 
 def test_members_without_constraints_are_spread_over_nodes_and_publishers_are_not(manifest_of: Any) -> None:

@@ -46,22 +46,22 @@ def faults(manifest: dict[str, Any]) -> Iterator[str]:
 
 
 def of_keda(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in manifests if one["apiVersion"].startswith("keda.sh/")]
+    return [manifest for manifest in manifests if manifest["apiVersion"].startswith("keda.sh/")]
 
 
 @pytest.mark.parametrize("demand", DEMANDS)
 def test_autoscaler_of_a_pool_is_valid_for_keda(demand: str, manifest_of: Callable[..., dict[str, Any]]) -> None:
     found = of_keda(of_pool(manifest_of, DEMANDS[demand]))
-    assert "ScaledObject" in {one["kind"] for one in found}
-    assert [fault for one in found for fault in faults(one)] == []
+    assert "ScaledObject" in {item["kind"] for item in found}
+    assert [fault for item in found for fault in faults(item)] == []
 
 
 def test_autoscaler_of_workers_is_valid_for_keda(manifest_of: Callable[..., dict[str, Any]]) -> None:
     queue = stored(manifest_of("JobQueue"))
     made = queue_children(queue, queue.spec.workers, AgentImage("mailboat:1"), "7", has_keda=True, policy=AgentPolicy())
     found = of_keda([*made])
-    assert {one["kind"] for one in found} == {"ScaledObject", "TriggerAuthentication"}
-    assert [fault for one in found for fault in faults(one)] == []
+    assert {item["kind"] for item in found} == {"ScaledObject", "TriggerAuthentication"}
+    assert [fault for item in found for fault in faults(item)] == []
 
 
 def test_a_field_that_keda_does_not_know_is_a_fault(manifest_of: Callable[..., dict[str, Any]]) -> None:

@@ -53,7 +53,7 @@ def build(status: dict[str, Any] | None = None, **spec: Any) -> Any:
 
 def seen(*children: dict[str, Any], now: datetime = NOW, **changes: Any) -> BuildObservation:
     """Everything is there, and the children that are given."""
-    live = {key_of(one): one for one in children}
+    live = {key_of(child): child for child in children}
     around = WorkloadContext(changes.pop("journal", JOURNAL), SECRETS, live, AgentImage("mailboat:1"), now)
     return replace(BuildObservation(around, PUBLISHER, image=AgentImage("spark:1", "Never")), **changes)
 
@@ -61,18 +61,20 @@ def seen(*children: dict[str, Any], now: datetime = NOW, **changes: Any) -> Buil
 def applications(plan: Plan) -> list[dict[str, Any]]:
     """The applications that are asked for."""
     return [
-        one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "SparkApplication"
+        action.manifest
+        for action in plan.actions
+        if isinstance(action, Apply) and action.manifest["kind"] == "SparkApplication"
     ]
 
 
 def condition(plan: Plan, kind: str = "Ready") -> dict[str, Any]:
     assert plan.status is not None
-    return next(one for one in plan.status["conditions"] if one["type"] == kind)
+    return next(condition for condition in plan.status["conditions"] if condition["type"] == kind)
 
 
 def reasons(plan: Plan) -> list[str]:
     """Of the Events."""
-    return [one.reason for one in plan.actions if isinstance(one, Report)]
+    return [action.reason for action in plan.actions if isinstance(action, Report)]
 
 
 def after(one: PackageBuild, plan: Plan) -> PackageBuild:
@@ -134,7 +136,7 @@ def test_an_application_from_before_a_crash_is_not_made_again_and_never_changed(
     one, application = started()
     changed = replace(one, spec=replace(one.spec, executors=replace(one.spec.executors, instances=9)))
     from_before = plan_build(replace(changed, status=PackageBuildStatus()), seen(application))
-    assert [one for one in from_before.actions if isinstance(one, Delete)] == []
+    assert [action for action in from_before.actions if isinstance(action, Delete)] == []
     assert applications(from_before) == []
     assert applications(plan_build(changed, seen(told(application, "SUBMITTED")))) == []
 
@@ -184,10 +186,10 @@ def test_a_driver_that_has_published_nothing_and_gets_no_executors_is_ended_in_t
     assert condition(plan_build(one, seen(driving(engine, application, 599.0))))["reason"] == "Starting"
     plan = plan_build(one, seen(driving(engine, application, TOO_LATE)))
     assert condition(plan)["reason"] == "StartDeadlineExceeded"
-    assert [one.key.name for one in plan.actions if isinstance(one, Delete)] == ["first-1"]
+    assert [action.key.name for action in plan.actions if isinstance(action, Delete)] == ["first-1"]
 
 
-def test_executors_that_never_find_a_node_are_ended_in_time_also_when_a_half_published_build_is_built_anew() -> None:
+def test_executors_that_never_find_a_node_are_ended_in_time_also_when_a_half_published_build_is_built_again() -> None:
     one, application = started()
     half_done = progress_of(100, 242)
     ran = after(one, plan_build(one, seen(told(application, "RUNNING"), progress=half_done)))
@@ -262,7 +264,7 @@ def test_a_failed_attempt_is_followed_by_another_of_the_same_build_id_after_a_pa
     (second,) = applications(again)
     assert second["metadata"]["name"] == "first-2"
     assert second["spec"]["arguments"] == application["spec"]["arguments"]
-    assert [one.key.name for one in again.actions if isinstance(one, Delete)] == ["first-1"]
+    assert [action.key.name for action in again.actions if isinstance(action, Delete)] == ["first-1"]
 
 
 def test_the_last_attempt_that_fails_ends_the_build_and_leaves_the_driver_s_log() -> None:
@@ -281,7 +283,7 @@ def test_pods_that_never_run_end_an_attempt_by_our_own_deadline_and_go() -> None
     plan = plan_build(one, seen(told(application, "SUBMITTED", age=61)))
     assert condition(plan)["reason"] == "StartDeadlineExceeded"
     assert "can't be pulled" in condition(plan)["message"]
-    assert [one.key.name for one in plan.actions if isinstance(one, Delete)] == ["first-1"]
+    assert [action.key.name for action in plan.actions if isinstance(action, Delete)] == ["first-1"]
 
 
 def test_a_build_that_ran_is_held_to_no_start_deadline() -> None:
@@ -295,14 +297,14 @@ def test_all_attempts_together_have_a_deadline() -> None:
     one, application = started(activeDeadlineSeconds=60)
     plan = plan_build(one, seen(told(application, "RUNNING", **RUNNING), now=NOW + timedelta(seconds=60)))
     assert condition(plan)["reason"] == "DeadlineExceeded"
-    assert [one.key.name for one in plan.actions if isinstance(one, Delete)] == ["first-1"]
+    assert [action.key.name for action in plan.actions if isinstance(action, Delete)] == ["first-1"]
 
 
 def test_suspending_takes_the_pods_and_going_on_begins_where_it_stopped() -> None:
     one, application = started()
     held = replace(one, spec=replace(one.spec, suspend=True))
     plan = plan_build(held, seen(told(application, "RUNNING", **RUNNING)))
-    assert [one.key.name for one in plan.actions if isinstance(one, Delete)] == ["first-1"]
+    assert [action.key.name for action in plan.actions if isinstance(action, Delete)] == ["first-1"]
     resumed = replace(after(held, plan), spec=one.spec)
     (again,) = applications(plan_build(resumed, seen()))
     assert (again["metadata"]["name"], again["spec"]["arguments"]) == ("first-1", application["spec"]["arguments"])
@@ -383,7 +385,7 @@ def test_a_build_s_own_source_and_image_go_before_the_usual_ones() -> None:
     own = build(source={"volumeClaim": {"name": "mine", "folder": "live"}}, image="mine:2")
     (application,) = applications(plan_build(own, seen(publisher=NO_SOURCE)))
     assert application["spec"]["image"] == "mine:2"
-    volumes = {one["name"]: one for one in application["spec"]["executor"]["template"]["spec"]["volumes"]}
+    volumes = {volume["name"]: volume for volume in application["spec"]["executor"]["template"]["spec"]["volumes"]}
     assert volumes["source"]["persistentVolumeClaim"] == {"claimName": "mine", "readOnly": True}
 
 
@@ -395,7 +397,7 @@ def test_each_source_has_a_place_of_its_own_so_that_a_build_removes_nothing_of_a
         spec = application["spec"]
         for role in ("driver", "executor"):
             (container,) = spec[role]["template"]["spec"]["containers"]
-            (mount,) = [one for one in container["volumeMounts"] if one["name"] == "source"]
+            (mount,) = [volume_mount for volume_mount in container["volumeMounts"] if volume_mount["name"] == "source"]
             assert mount["mountPath"] == spec["arguments"][2]
             assert mount.get("subPath") == source.get("folder")
         places.append(spec["arguments"][2])
@@ -406,7 +408,8 @@ def test_each_source_has_a_place_of_its_own_so_that_a_build_removes_nothing_of_a
 def test_applications_are_rendered_as_they_were(engine: SparkOperator, request: pytest.FixtureRequest) -> None:
     plan = plan_build(build(engine=str(engine), executors={"cores": 2, "cpuRequest": "500m"}), seen())
     text = yaml.safe_dump_all(
-        [*(one.manifest for one in plan.actions if isinstance(one, Apply)), {"status": plan.status}], sort_keys=True
+        [*(action.manifest for action in plan.actions if isinstance(action, Apply)), {"status": plan.status}],
+        sort_keys=True,
     )
     file = Path(__file__).parent / "golden" / f"build-{engine}.yaml"
     if request.config.getoption("--update-golden"):
@@ -423,15 +426,15 @@ def test_every_pod_is_a_restricted_one_and_only_the_driver_has_a_token(engine: S
         if engine is SparkOperator.KUBEFLOW
         else [spec[f"{role}Spec"]["podTemplateSpec"] for role in ("driver", "executor")]
     )
-    for one in templates:
-        (container,) = one["spec"]["containers"]
+    for template in templates:
+        (container,) = template["spec"]["containers"]
         security = container["securityContext"]
-        assert one["spec"]["securityContext"]["runAsNonRoot"]
+        assert template["spec"]["securityContext"]["runAsNonRoot"]
         assert security["readOnlyRootFilesystem"]
         assert not security["allowPrivilegeEscalation"]
         assert security["capabilities"] == {"drop": ["ALL"]}
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert [one["spec"]["automountServiceAccountToken"] for one in templates] == [True, False]
+    assert [template["spec"]["automountServiceAccountToken"] for template in templates] == [True, False]
 
 
 def test_the_version_that_is_named_is_the_one_that_is_locked() -> None:

@@ -87,15 +87,15 @@ def around(**changes: Any) -> WorkloadContext:
 
 
 def applied(actions: Any, kind: str) -> list[dict[str, Any]]:
-    return [one.manifest for one in actions if isinstance(one, Apply) and one.manifest["kind"] == kind]
+    return [action.manifest for action in actions if isinstance(action, Apply) and action.manifest["kind"] == kind]
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     first = conditions_after((), under_way("A", "one"), 1, NOW)
     second = conditions_after(first, under_way("B", "two"), 2, LATER)
-    assert {one.last_transition_at for one in second} == {NOW.replace(microsecond=0)}
+    assert {item.last_transition_at for item in second} == {NOW.replace(microsecond=0)}
     third = conditions_after(second, ready("done"), 3, LATER)
-    assert [one.last_transition_at.hour for one in third] == [13, 13, 12]
+    assert [item.last_transition_at.hour for item in third] == [13, 13, 12]
 
 
 def test_the_same_findings_give_the_same_conditions() -> None:
@@ -108,7 +108,7 @@ def test_the_same_findings_give_the_same_conditions() -> None:
     [(ready("x"), "Ready"), (under_way("A", "x"), "Reconciling"), (stalled("A", "x"), "Stalled")],
 )
 def test_of_the_three_conditions_one_holds(findings: Any, holds: str) -> None:
-    assert [one.type for one in findings if one.status == "True"] == [holds]
+    assert [finding.type for finding in findings if finding.status == "True"] == [holds]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_what_users_put_beside_an_agent_can_take_nothing_of_it() -> None:
     pool = made("SubscriberPool", "edge", {**POOL_SPEC, "template": template})
     (workload,) = applied(plan_pool(pool, around()).actions, "StatefulSet")
     spec = workload["spec"]["template"]["spec"]
-    names = [one["name"] for one in spec["volumes"]]
+    names = [volume["name"] for volume in spec["volumes"]]
     assert (len(names), names.count("u-config")) == (len(set(names)), 1)
     web = spec["containers"][1]
     assert web["volumeMounts"][0]["name"] == "u-config"
@@ -285,8 +285,8 @@ def test_ready_is_said_when_all_pods_run_the_newest_revision() -> None:
     pool = made("SubscriberPool", "edge", POOL_SPEC)
     wanted = plan_pool(pool, around()).actions
     children = {}
-    for one in wanted:
-        manifest = one.manifest
+    for item in wanted:
+        manifest = item.manifest
         children[manifest["kind"], manifest["metadata"]["name"]] = manifest
     status = {"replicas": 2, "readyReplicas": 2, "observedGeneration": 1, "updateRevision": "b"}
     for current, reason in [("a", "RollingOut"), ("b", "AsSpecified")]:
@@ -316,7 +316,7 @@ def test_a_topic_is_brought_to_what_its_spec_says(spec: Any, found: Any, kinds: 
     wish = topic(**spec)
     known = replace(wish, status=replace(wish.status, topic_id=found.topic_id))
     plan = plan_found(known, wanted_topic(wish, JOURNAL), found, NOW)
-    assert [type(one) for one in plan.actions] == kinds
+    assert [type(action) for action in plan.actions] == kinds
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_a_topic_is_created_after_the_status_says_so() -> None:
     assert first.status is not None
     assert first.status["conditions"][0]["reason"] == "TopicMade"
     second = plan_found(with_ready(wish, "TopicMade"), wanted_topic(wish, JOURNAL), None, NOW)
-    assert [type(one) for one in second.actions] == [CreateTopic]
+    assert [type(action) for action in second.actions] == [CreateTopic]
 
 
 def test_a_topic_that_appears_while_it_is_being_created_is_this_objects() -> None:
@@ -423,7 +423,7 @@ def test_a_topic_of_others_is_left_alone(annotation: str) -> None:
     wish = topic(partitions=5, retention={"time": "2s"}, reclaimPolicy="Delete")
     wish = replace(wish, metadata=replace(wish.metadata, annotations={ACCEPTED_TOPIC: annotation}))
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
-    assert [type(one) for one in plan.actions] == [Report]
+    assert [type(action) for action in plan.actions] == [Report]
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == "TopicExists"
     assert "topicId" not in plan.status
@@ -434,7 +434,7 @@ def test_a_topic_of_others_is_managed_once_an_annotation_names_its_id() -> None:
     wish = topic(partitions=5)
     wish = replace(wish, metadata=replace(wish.metadata, annotations={ACCEPTED_TOPIC: "id-0,id-1"}))
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
-    assert [type(one) for one in plan.actions] == [Report, Grow]
+    assert [type(action) for action in plan.actions] == [Report, Grow]
     assert plan.status is not None
     assert plan.status["topicId"] == "id-1"
 
@@ -467,9 +467,9 @@ def test_a_topic_is_lost_only_when_brokers_miss_it_twice() -> None:
     missing = with_ready(wish, "TopicMissing")
     back = plan_found(missing, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert back.status is not None
-    assert [one for one in back.actions if isinstance(one, Report)] == []
+    assert [action for action in back.actions if isinstance(action, Report)] == []
     second = plan_found(missing, wanted_topic(wish, JOURNAL), None, NOW)
-    assert [one.reason for one in second.actions if isinstance(one, Report)] == ["TopicLost"]
+    assert [action.reason for action in second.actions if isinstance(action, Report)] == ["TopicLost"]
     assert second.status is not None
     assert "topicId" not in second.status
 
@@ -477,7 +477,7 @@ def test_a_topic_is_lost_only_when_brokers_miss_it_twice() -> None:
 def test_a_topic_that_was_recreated_is_reported() -> None:
     wish = replace(topic(partitions=2), status=replace(topic().status, topic_id="id-0"))
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
-    assert [one.reason for one in plan.actions if isinstance(one, Report)] == ["TopicReplaced"]
+    assert [action.reason for action in plan.actions if isinstance(action, Report)] == ["TopicReplaced"]
 
 
 def test_a_topic_of_a_role_has_the_journals_prefix() -> None:
@@ -500,7 +500,12 @@ def test_an_error_leaves_the_conditions_that_it_does_not_concern() -> None:
     manifest: dict[str, Any] = {"metadata": {"generation": 4}, "status": {"conditions": [*map(encode, lagging)]}}
     plan = plan_invalid(manifest, UsageError("spec.x is odd"), LATER)
     assert plan.status is not None
-    assert [one["type"] for one in plan.status["conditions"]] == ["Ready", "Reconciling", "Stalled", "Lagging"]
+    assert [condition["type"] for condition in plan.status["conditions"]] == [
+        "Ready",
+        "Reconciling",
+        "Stalled",
+        "Lagging",
+    ]
     assert plan.status["conditions"][3] == encode(lagging[3])
 
 
@@ -577,7 +582,7 @@ def test_the_topic_of_jobs_is_taken_over_from_the_agent_that_made_it_and_never_e
     wish = made("Topic", "main-job", {"journalRef": {"name": "main"}, "role": "job"})
     found = replace(FOUND, partitions=1)
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), found, NOW)
-    changes = [one.changes for one in plan.actions if isinstance(one, Configure)]
+    changes = [action.changes for action in plan.actions if isinstance(action, Configure)]
     assert changes == [{"retention.ms": "-1", "retention.bytes": "-1"}]
     assert plan.status is not None
     assert plan.status["topicId"] == FOUND.topic_id
@@ -592,7 +597,7 @@ def topics_of(spec: dict[str, Any], generation: int = 1) -> dict[JournalRole, An
     journal = made("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}, **spec}, finalizers=[])
     plan = plan_journal(journal, seen(BrokersFound("one", 3)))
     found = [decode_child(manifest, generation) for manifest in applied(plan.actions, "Topic")]
-    return {one.spec.role: (one, journal) for one in found}
+    return {item.spec.role: (item, journal) for item in found}
 
 
 def decode_child(manifest: dict[str, Any], generation: int) -> Any:
@@ -637,7 +642,7 @@ def test_a_topic_of_an_earlier_operator_is_corrected_once(role: JournalRole, *, 
     before = TopicFound("id-1", 1, 1, {"retention.ms": "604800001", "retention.bytes": "10737418240"})
     actions = plan_found(known, wanted, before, NOW).actions
     assert actions[0] == Configure(wanted.name, wanted.config)
-    assert [one.reason for one in actions if isinstance(one, Report)] == ["DriftCorrected"] * is_reported
+    assert [action.reason for action in actions if isinstance(action, Report)] == ["DriftCorrected"] * is_reported
     assert plan_found(known, wanted, replace(before, config=wanted.config), NOW).actions == ()
 
 

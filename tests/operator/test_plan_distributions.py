@@ -48,7 +48,7 @@ def publisher(**spec: Any) -> Any:
 
 
 def condition(plan: Any, kind: str = "Distributed") -> tuple[str, str]:
-    found = next(one for one in plan.status["conditions"] if one["type"] == kind)
+    found = next(condition for condition in plan.status["conditions"] if condition["type"] == kind)
     return found["status"], found["reason"]
 
 
@@ -61,7 +61,7 @@ def delivered(*, is_new: bool = False, **seen: Any) -> DistributionView:
     return DistributionView("author", "p-1", 7, "ADD", published_at=at, failed=failed, **seen)
 
 
-def test_members_that_nobody_has_heard_of_yet_are_waited_for() -> None:
+def test_members_that_no_one_has_heard_of_yet_are_waited_for() -> None:
     plan = plan_progress(asked(), delivered(), [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"], plan.status["offset"]) == ("Published", "0/3", 7)
@@ -98,7 +98,7 @@ def test_a_deadline_holds_while_the_publisher_can_not_be_asked() -> None:
     assert waiting.again_seconds > 0.0
 
 
-def test_it_is_distributed_once_everybody_has_it() -> None:
+def test_it_is_distributed_once_everyone_has_it() -> None:
     delivery = delivered(imported=("edge-0", "edge-1", "edge-2", "laptop"))
     plan = plan_progress(asked(), delivery, [EDGE], NOW)
     assert plan.status is not None
@@ -106,7 +106,7 @@ def test_it_is_distributed_once_everybody_has_it() -> None:
     assert (plan.status["publishedAt"], plan.status["finishedAt"]) == ("2026-11-21T12:00:00Z",) * 2
     assert condition(plan) == ("True", "Distributed")
     assert condition(plan, "Ready") == ("True", "Distributed")
-    assert [one.reason for one in plan.actions if isinstance(one, Report)] == ["Distributed"]
+    assert [action.reason for action in plan.actions if isinstance(action, Report)] == ["Distributed"]
     assert plan.again_seconds == 3600.0
 
 
@@ -117,7 +117,7 @@ def test_a_member_that_the_pool_has_no_more_is_not_waited_for() -> None:
     assert (plan.status["state"], plan.status["done"]) == ("Distributed", "2/2")
 
 
-def test_who_gave_it_up_is_told_at_once_and_fails_it_when_nobody_is_waited_for() -> None:
+def test_who_gave_it_up_is_told_at_once_and_fails_it_when_no_one_is_waited_for() -> None:
     failed = {"edge-1": ("StorageFull", "no space is left")}
     early = plan_progress(asked(), delivered(imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW)
     assert early.status is not None

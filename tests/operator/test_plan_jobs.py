@@ -100,18 +100,18 @@ def known(queue: Any, author: Any, **status: Any) -> Any:
 
 
 def kinds(plan: Plan) -> list[type]:
-    return [type(one) for one in plan.actions if not isinstance(one, Apply)]
+    return [type(action) for action in plan.actions if not isinstance(action, Apply)]
 
 
 def condition(plan: Plan, kind: str = "Ready") -> tuple[str, str]:
     assert plan.status is not None
-    found = next(one for one in plan.status["conditions"] if one["type"] == kind)
+    found = next(condition for condition in plan.status["conditions"] if condition["type"] == kind)
     return found["status"], found["reason"]
 
 
 def test_a_new_queue_is_written_into_the_journal(queue_of: Any, author: Any) -> None:
     plan = plan_job_queue(queue_of(), seen(author))
-    (wanted,) = (one for one in plan.actions if isinstance(one, SetQueue))
+    (wanted,) = (action for action in plan.actions if isinstance(action, SetQueue))
     assert wanted.settings == QueueSettings(
         "cdn", ("purge.*", "warm.**"), QueueKind.PARALLEL, 8, 100, 1_000, 256, 2_000, 20, 500, 300_000, 7 * 86_400_000
     )
@@ -126,7 +126,12 @@ def test_a_queue_as_it_is_wanted_is_only_counted(queue_of: Any, author: Any) -> 
     counts = {name: plan.status[name] for name in ("queued", "due", "active", "workers", "givenUp", "oldestAt")}
     expected = {"queued": 1300, "due": 9, "active": 3, "workers": 2, "givenUp": 1, "oldestAt": "2026-11-26T12:00:00Z"}
     assert counts == expected
-    assert [one["type"] for one in plan.status["conditions"]] == ["Ready", "Reconciling", "Stalled", "TopicsDistinct"]
+    assert [condition["type"] for condition in plan.status["conditions"]] == [
+        "Ready",
+        "Reconciling",
+        "Stalled",
+        "TopicsDistinct",
+    ]
 
 
 def test_settings_that_another_client_changed_are_reverted(queue_of: Any, author: Any) -> None:
@@ -144,7 +149,7 @@ def test_a_queue_is_resumed_only_if_this_object_suspended_it(
 ) -> None:
     queue = known(queue_of({"workers": None, "suspend": wanted}), author, suspended=ours)
     plan = plan_job_queue(queue, seen(author, view(suspended=found)))
-    assert [one.suspended for one in plan.actions if isinstance(one, SuspendQueue)] == expected
+    assert [action.suspended for action in plan.actions if isinstance(action, SuspendQueue)] == expected
 
 
 @pytest.mark.parametrize(
@@ -185,7 +190,7 @@ def test_overlapping_queues_are_reported_with_the_one_that_gets_the_jobs(queue_o
     queue = known(queue_of({"workers": None}), author)
     plan = plan_job_queue(queue, seen(author, view(), view(queue="all", topics=("**",))))
     assert condition(plan, "TopicsDistinct") == ("False", "TopicsOverlap")
-    assert [one.message for one in plan.actions if isinstance(one, Report)] == [
+    assert [action.message for action in plan.actions if isinstance(action, Report)] == [
         "patterns overlap with those of all; all, the first by name, gets such jobs"
     ]
 
@@ -193,7 +198,7 @@ def test_overlapping_queues_are_reported_with_the_one_that_gets_the_jobs(queue_o
 def children(queue: JobQueue, *, has_keda: bool = True, policy: AgentPolicy | None = None) -> dict[str, Any]:
     assert queue.spec.workers is not None
     made = queue_children(queue, queue.spec.workers, IMAGE, "7", has_keda=has_keda, policy=policy or AgentPolicy())
-    return {one["kind"]: one["spec"] for one in made}
+    return {item["kind"]: item["spec"] for item in made}
 
 
 def test_workers_are_scaled_from_zero_by_due_and_running_jobs(queue_of: Any) -> None:
@@ -201,7 +206,9 @@ def test_workers_are_scaled_from_zero_by_due_and_running_jobs(queue_of: Any) -> 
     assert set(made) == {"Deployment", "ScaledObject", "TriggerAuthentication"}
     scaled = made["ScaledObject"]
     assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (0, 2), "8 calls at the same time fill 2 workers"
-    asked = [(one["metadata"]["valueLocation"], one["metadata"]["targetValue"]) for one in scaled["triggers"]]
+    asked = [
+        (trigger["metadata"]["valueLocation"], trigger["metadata"]["targetValue"]) for trigger in scaled["triggers"]
+    ]
     assert asked == [("due", "10"), ("active", "4")]
     assert scaled["triggers"][0]["metadata"]["url"] == "http://author.shop.svc:8080/api/v1/jobs/queues/cdn"
     assert "replicas" not in made["Deployment"]
@@ -253,12 +260,12 @@ def test_workers_may_reach_an_agent_behind_a_network_policy(queue_of: Any) -> No
 
 
 def test_workers_that_are_no_longer_wanted_are_deleted(queue_of: Any, author: Any) -> None:
-    made = [one.manifest for one in plan_job_queue(queue_of(), seen(author)).actions if isinstance(one, Apply)]
-    for one in made:
-        one["metadata"]["uid"] = "child"
+    made = [action.manifest for action in plan_job_queue(queue_of(), seen(author)).actions if isinstance(action, Apply)]
+    for item in made:
+        item["metadata"]["uid"] = "child"
     queue = known(queue_of({"workers": None}), author)
-    plan = plan_job_queue(queue, seen(author, view(), children={key_of(one): one for one in made}))
-    assert {one.key.kind for one in plan.actions if isinstance(one, Delete)} == {one["kind"] for one in made}
+    plan = plan_job_queue(queue, seen(author, view(), children={key_of(item): item for item in made}))
+    assert {action.key.kind for action in plan.actions if isinstance(action, Delete)} == {item["kind"] for item in made}
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def workload(name: str = "edge", replicas: int = 2) -> dict[ChildKey, Any]:
 
 def said(plan: Any) -> tuple[str, bool, str]:
     """Reason, whether it is stalled, and the message."""
-    found = {one["type"]: one for one in plan.status["conditions"]}
+    found = {condition["type"]: condition for condition in plan.status["conditions"]}
     return found[READY]["reason"], found[STALLED]["status"] == "True", found[READY]["message"]
 
 
@@ -222,7 +222,7 @@ def test_pods_that_are_being_deleted_or_that_wait_for_nothing_are_no_trouble() -
     going = pod(0, waiting("ImagePullBackOff"))
     going["metadata"]["deletionTimestamp"] = "2026-11-21T11:59:01Z"
     assert trouble_of(observed([going, pod(1, waiting("ContainerCreating")), pod(10), pod(2, RUNS)]), NOW) is None
-    assert [one["metadata"]["name"] for one in observed([going, pod(10), pod(2)]).found] == ["edge-2", "edge-10"]
+    assert [item["metadata"]["name"] for item in observed([going, pod(10), pod(2)]).found] == ["edge-2", "edge-10"]
 
 
 def test_a_pod_whose_node_does_not_confirm_its_end_is_named() -> None:

@@ -66,7 +66,7 @@ def workload(asked: int, pods: int, ready: int) -> dict[ChildKey, Any]:
 
 
 def lagging(plan_or_health: Any) -> str:
-    return next(str(one.status) for one in plan_or_health.findings if one.type == "Lagging")
+    return next(str(finding.status) for finding in plan_or_health.findings if finding.type == "Lagging")
 
 
 def status_after(fleet_seen: StatusView | None, before: Any = None, **spec: Any) -> Any:
@@ -78,17 +78,17 @@ def test_lag_has_two_thresholds_so_that_it_does_not_flicker() -> None:
     said, status = [], None
     for lag in lags:
         status = status_after(fleet(member(0, lag), member(1), member(2)), status) or status
-        said.append(next(one["status"] for one in status["conditions"] if one["type"] == "Lagging"))
+        said.append(next(condition["status"] for condition in status["conditions"] if condition["type"] == "Lagging"))
     assert said == ["False", "False", "True", "True", "True", "True", "False", "False", "True"]
 
 
 def test_an_event_tells_when_lag_begins_and_when_it_ends() -> None:
     begins = plan_pool(pool(), around(fleet=fleet(member(0, 500))))
-    reports = [one for one in begins.actions if isinstance(one, Report)]
-    assert [one.reason for one in reports] == ["Lagging"]
+    reports = [action for action in begins.actions if isinstance(action, Report)]
+    assert [report.reason for report in reports] == ["Lagging"]
     assert "More members do not help" in reports[0].message
     ends = plan_pool(pool(begins.status), around(fleet=fleet(member(0, 3))))
-    assert [one.reason for one in ends.actions if isinstance(one, Report)] == ["NotLagging"]
+    assert [action.reason for action in ends.actions if isinstance(action, Report)] == ["NotLagging"]
 
 
 def test_one_that_is_still_catching_up_does_not_make_the_pool_lag() -> None:
@@ -97,12 +97,15 @@ def test_one_that_is_still_catching_up_does_not_make_the_pool_lag() -> None:
     assert (health.caught_up, health.max_lag) == (2, 90_000)
 
 
-def test_where_nobody_can_be_asked_what_was_known_stays() -> None:
+def test_where_no_one_can_be_asked_what_was_known_stays() -> None:
     first = status_after(fleet(member(0, 500), member(1, attempts=3, error=CauseView("StorageFull", "full"))))
     later = status_after(None, first)
     for status in (first, later):
         assert (status["maxLag"], status["blocked"], status["lastError"]) == (500, 1, "edge-1: StorageFull: full")
-        assert {one["type"] for one in status["conditions"] if one["status"] == "True"} >= {"Lagging", "Blocked"}
+        assert {condition["type"] for condition in status["conditions"] if condition["status"] == "True"} >= {
+            "Lagging",
+            "Blocked",
+        }
 
 
 @pytest.mark.parametrize(("minutes", "lag", "status"), [(4, 500, "True"), (5, None, "Unknown")])
@@ -111,7 +114,7 @@ def test_figures_go_when_no_publisher_is_ready_for_minutes(minutes: int, lag: in
     silent = around(unanswered_since=NOW - timedelta(minutes=minutes))
     found = plan_pool(pool(first), silent).status or first
     assert (found.get("maxLag"), found.get("blocked") is None) == (lag, lag is None)
-    conditions = {one["type"]: one["status"] for one in found["conditions"]}
+    conditions = {condition["type"]: condition["status"] for condition in found["conditions"]}
     assert (conditions["Lagging"], conditions["Blocked"]) == (status, status)
     again = plan_pool(pool(found), silent).status
     assert again is None or again == found
@@ -125,7 +128,7 @@ def test_figures_are_asked_for_soon_after_it_is_ready_and_less_and_less_often(
 ) -> None:
     """A member of the same name elsewhere announces itself when it starts, and is found within seconds."""
     since, pauses = NOW - timedelta(seconds=50), (0, 10, 50, 3600)
-    assert [pause_before_asking(answer, since, since + timedelta(seconds=one)) for one in pauses] == expected
+    assert [pause_before_asking(answer, since, since + timedelta(seconds=pause)) for pause in pauses] == expected
 
 
 def test_a_change_of_lag_within_a_step_writes_nothing() -> None:
@@ -157,14 +160,14 @@ def test_blocked_is_a_member_that_failed_three_times_or_stopped_in_a_named_state
 ) -> None:
     found = health_of(pool(), fleet(one))
     assert found.blocked == int(is_blocked)
-    assert [str(one.status) for one in found.findings if one.type == "Blocked"] == [str(is_blocked)]
+    assert [str(finding.status) for finding in found.findings if finding.type == "Blocked"] == [str(is_blocked)]
 
 
 def test_two_pools_of_one_identity_are_told_so_and_nothing_is_made() -> None:
     plan = plan_pool(pool(), around(fleet=fleet(member(0), member(0, lag=3), member(1))))
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == "IdentityShared"
-    assert not [one for one in plan.actions if isinstance(one, Apply)]
+    assert not [action for action in plan.actions if isinstance(action, Apply)]
 
 
 def test_a_member_whose_claim_was_replaced_is_no_second_one() -> None:
@@ -205,48 +208,48 @@ def test_no_step_takes_more_than_one_or_leaves_fewer_than_wanted(wanted: int, cu
 
 def test_the_workload_is_asked_for_the_step_and_no_event_calls_it_drift() -> None:
     first = plan_pool(pool(replicas=5), around())
-    live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
+    live = {key_of(action.manifest): action.manifest for action in first.actions if isinstance(action, Apply)}
     live[ChildKey("StatefulSet", "edge")] |= {"status": {"replicas": 5, "readyReplicas": 5}}
     live[ChildKey("Secret", "edge-token")] = {**live[ChildKey("ConfigMap", "edge-config")], "kind": "Secret"}
     plan = plan_pool(pool(replicas=3), around(children=live))
-    applied = [one.manifest for one in plan.actions if isinstance(one, Apply)]
-    assert [(one["kind"], one["spec"]["replicas"]) for one in applied] == [("StatefulSet", 4)]
-    assert not [one for one in plan.actions if isinstance(one, Report)]
+    applied = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    assert [(item["kind"], item["spec"]["replicas"]) for item in applied] == [("StatefulSet", 4)]
+    assert not [action for action in plan.actions if isinstance(action, Report)]
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == "ScalingDown"
 
 
 def test_pods_that_another_client_added_go_at_once_and_an_event_says_so() -> None:
     first = plan_pool(pool(), around())
-    live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
+    live = {key_of(action.manifest): action.manifest for action in first.actions if isinstance(action, Apply)}
     found = live[ChildKey("StatefulSet", "edge")]
     live[ChildKey("StatefulSet", "edge")] = {**found, "spec": {**found["spec"], "replicas": 9}}
     plan = plan_pool(pool(), around(children=live))
-    [corrected] = [one for one in plan.actions if isinstance(one, Correct)]
+    [corrected] = [action for action in plan.actions if isinstance(action, Correct)]
     assert (corrected.difference, corrected.manifest["spec"]["replicas"]) == (".spec.replicas", 3)
     assert correction_report(corrected, corrected.manifest).reason == "DriftCorrected"
 
 
 def test_children_of_a_pool_that_was_deleted_and_made_again_are_waited_for() -> None:
     first = plan_pool(pool(), around())
-    live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
+    live = {key_of(action.manifest): action.manifest for action in first.actions if isinstance(action, Apply)}
     renewed = replace(pool(), metadata=replace(pool().metadata, uid="uid-new"))
     plan = plan_pool(renewed, around(children=live))
     assert plan.status is not None
     found, text = plan.status["conditions"], "waits for the deletion of ConfigMap edge-config, of an earlier"
-    assert [(one["status"], one["reason"]) for one in found[:2]] == [("False", "FormerChildExists"), ("True", ANY)]
+    assert [(item["status"], item["reason"]) for item in found[:2]] == [("False", "FormerChildExists"), ("True", ANY)]
     assert found[0]["message"] == f"{text} SubscriberPool of this name"
     assert plan.actions == ()
 
 
 def test_a_field_that_a_webhook_changes_again_is_not_called_corrected() -> None:
     first = plan_pool(pool(), around())
-    live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
+    live = {key_of(action.manifest): action.manifest for action in first.actions if isinstance(action, Apply)}
     found = live[ChildKey("StatefulSet", "edge")]
     mirrored = copy.deepcopy(found)
     mirrored["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/mailboat:1"
     plan = plan_pool(pool(), around(children={**live, ChildKey("StatefulSet", "edge"): mirrored}))
-    [corrected] = [one for one in plan.actions if isinstance(one, Correct)]
+    [corrected] = [action for action in plan.actions if isinstance(action, Correct)]
     report = correction_report(corrected, mirrored)
     place = ".spec.template.spec.containers[mailboat].image"
     assert (report.reason, report.message) == (
@@ -277,7 +280,7 @@ def test_a_ready_member_that_is_to_go_does_not_count_as_caught_up() -> None:
     status = plan_pool(pool(), around(children=workload(5, 5, 4), fleet=fleet(member(0, ready=False)))).status
     assert status is not None
     assert status["caughtUpReplicas"] == 2
-    found = next(one for one in status["conditions"] if one["type"] == "CaughtUp")
+    found = next(condition for condition in status["conditions"] if condition["type"] == "CaughtUp")
     assert (found["status"], found["message"]) == ("False", "2 of 3 members")
 
 
@@ -305,7 +308,8 @@ def autoscaler_of(has_keda: bool, **autoscaling: Any) -> Any:
     plan = plan_pool(wanted, around(has_keda=has_keda))
     kinds = {"HorizontalPodAutoscaler", "ScaledObject"}
     return plan, next(
-        (one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] in kinds), None
+        (action.manifest for action in plan.actions if isinstance(action, Apply) and action.manifest["kind"] in kinds),
+        None,
     )
 
 
@@ -331,7 +335,7 @@ def test_what_scales_a_pool(has_keda: bool, said: dict[str, Any], kind: str) -> 
     assert behavior["scaleDown"]["policies"] == [{"type": "Pods", "value": 1, "periodSeconds": 60}]
 
 
-def test_an_unknown_metric_of_a_trigger_takes_nobody_away() -> None:
+def test_an_unknown_metric_of_a_trigger_takes_no_one_away() -> None:
     _, made = autoscaler_of(True, minReplicas=2, trigger={"type": "prometheus", "authenticationRef": {"name": "auth"}})
     assert made["spec"]["fallback"] == {"failureThreshold": 3, "replicas": 2, "behavior": "currentReplicasIfHigher"}
     assert made["spec"]["triggers"] == [{"type": "prometheus", "metadata": {}, "authenticationRef": {"name": "auth"}}]
@@ -341,7 +345,7 @@ def test_a_trigger_without_keda_is_told_and_the_members_are_made_all_the_same() 
     plan, made = autoscaler_of(False, trigger={"type": "cron"})
     assert made is None
     assert plan.status["conditions"][0]["reason"] == "KedaMissing"
-    assert [one for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
+    assert [action for action in plan.actions if isinstance(action, Apply) and action.manifest["kind"] == "StatefulSet"]
 
 
 def test_when_keda_comes_the_old_autoscaler_goes_first() -> None:
@@ -350,9 +354,9 @@ def test_when_keda_comes_the_old_autoscaler_goes_first() -> None:
     wanted = pool(autoscaling={"maxReplicas": 9, "cpuPercent": 70}, **PROMISED)
     changed = plan_pool(wanted, around(has_keda=True, children=live))
     kinds = [
-        one.key.kind if isinstance(one, Delete) else one.manifest["kind"]
-        for one in changed.actions
-        if isinstance(one, Delete | Apply)
+        action.key.kind if isinstance(action, Delete) else action.manifest["kind"]
+        for action in changed.actions
+        if isinstance(action, Delete | Apply)
     ]
     assert kinds.index("HorizontalPodAutoscaler") < kinds.index("ScaledObject")
     assert plan.status is not None
@@ -360,7 +364,9 @@ def test_when_keda_comes_the_old_autoscaler_goes_first() -> None:
 
 def pod_of(plan: Any) -> Any:
     found = next(
-        one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"
+        action.manifest
+        for action in plan.actions
+        if isinstance(action, Apply) and action.manifest["kind"] == "StatefulSet"
     )
     return found["spec"]["template"]["spec"]
 
@@ -389,7 +395,11 @@ def test_containers_of_the_template_outlive_the_pods_place_in_the_service() -> N
 
 
 def config_of(plan: Any) -> str:
-    found = next(one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "ConfigMap")
+    found = next(
+        action.manifest
+        for action in plan.actions
+        if isinstance(action, Apply) and action.manifest["kind"] == "ConfigMap"
+    )
     return str(found["data"]["mailboat.yaml"])
 
 
@@ -467,7 +477,7 @@ AUTOSCALED = {"autoscaling": {"maxReplicas": 9, "cpuPercent": 70}, **PROMISED}
 
 
 def condition_of(plan: Any, kind: str) -> Any:
-    return next((one for one in plan.status["conditions"] if one["type"] == kind), None)
+    return next((condition for condition in plan.status["conditions"] if condition["type"] == kind), None)
 
 
 def autoscaled(kind: str, *conditions: dict[str, str]) -> Any:
@@ -501,7 +511,7 @@ def test_trouble_of_an_autoscaler_is_a_condition_of_the_pool(
     plan = autoscaled(kind, *said)
     found = condition_of(plan, "AutoscalerReady")
     assert (found["status"], found["reason"]) == (status, reason)
-    reports = [one.reason for one in plan.actions if isinstance(one, Report)]
+    reports = [action.reason for action in plan.actions if isinstance(action, Report)]
     assert (reason in reports) is (status == "False")
     if status == "False":
         assert found["message"] == f"{kind} edge: no scaler"
@@ -526,7 +536,7 @@ def test_a_pool_says_that_a_publisher_it_follows_does_not_exist(known: Any, seen
     found = condition_of(plan, "PublishersFound")
     assert (found["status"], found["message"].startswith("nobody: no such Publisher")) == (status, status != "True")
     again = plan_pool(pool(plan.status, publishers=["nobody"]), around(publishers=frozenset(known), fleet=seen))
-    assert "PublisherMissing" not in [one.reason for one in again.actions if isinstance(one, Report)]
+    assert "PublisherMissing" not in [action.reason for action in again.actions if isinstance(action, Report)]
 
 
 def test_a_seed_without_a_bucket_is_stalled_and_the_members_are_made_all_the_same() -> None:

@@ -64,12 +64,18 @@ def reason(plan: Plan) -> tuple[str, str]:
 
 def stateful_set(plan: Plan) -> Any:
     return next(
-        one.manifest["spec"] for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"
+        action.manifest["spec"]
+        for action in plan.actions
+        if isinstance(action, Apply) and action.manifest["kind"] == "StatefulSet"
     )
 
 
 def config_of(plan: Plan) -> Any:
-    found = next(one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "ConfigMap")
+    found = next(
+        action.manifest
+        for action in plan.actions
+        if isinstance(action, Apply) and action.manifest["kind"] == "ConfigMap"
+    )
     return decode_config(json.loads(found["data"]["mailboat.yaml"]))
 
 
@@ -81,10 +87,10 @@ def test_members_are_one_subscriber_with_one_target_on_the_claim() -> None:
     spec = stateful_set(plan)
     assert "volumeClaimTemplates" not in spec
     pod = spec["template"]["spec"]
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["content"]["persistentVolumeClaim"] == {"claimName": "content"}
     assert "emptyDir" in volumes["home"]
-    mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+    mounts = {volume_mount["name"]: volume_mount["mountPath"] for volume_mount in pod["containers"][0]["volumeMounts"]}
     assert (mounts["home"], mounts["content"]) == ("/var/lib/mailboat", "/var/lib/mailboat/shared")
     assert "--subscriber" not in pod["containers"][0]["args"]
 
@@ -118,7 +124,7 @@ def test_nothing_starts_on_a_claim_that_members_cannot_share(claim: Any, expecte
     name, message = reason(plan)
     assert name == expected
     assert part in message
-    assert not any(isinstance(one, Apply) for one in plan.actions)
+    assert not any(isinstance(action, Apply) for action in plan.actions)
 
 
 @pytest.mark.parametrize(
@@ -151,12 +157,12 @@ def test_the_lag_of_the_pool_is_one_number() -> None:
     plan = plan_pool(pool(), around(fleet=seen))
     assert plan.status is not None
     assert (plan.status["maxLag"], plan.figures[LAG_FIGURE]) == (170, 170.0)
-    lagging = next(one for one in plan.status["conditions"] if one["type"] == "Lagging")
+    lagging = next(condition for condition in plan.status["conditions"] if condition["type"] == "Lagging")
     assert (lagging["status"], lagging["message"].split(". ")[0]) == ("True", "edge: 170 packages behind")
     assert "Add members" in lagging["message"]
 
 
-def test_members_leave_at_once_and_nobody_is_deregistered() -> None:
+def test_members_leave_at_once_and_no_one_is_deregistered() -> None:
     key = ChildKey("StatefulSet", "edge")
     owner = {"ownerReferences": [{"uid": "uid-edge", "controller": True}]}
     live = {key: {"metadata": owner, "spec": {"replicas": 20}, "status": {"replicas": 20, "readyReplicas": 20}}}
@@ -164,7 +170,7 @@ def test_members_leave_at_once_and_nobody_is_deregistered() -> None:
     seen = around(children=live, fleet=fleet(SubscriberStatusView("edge", "current"), foreign))
     plan = plan_pool(pool({"mostReplicas": 20}, replicas=2), seen)
     assert stateful_set(plan)["replicas"] == 2
-    assert not any(isinstance(one, Deregister) for one in plan.actions)
+    assert not any(isinstance(action, Deregister) for action in plan.actions)
 
 
 def test_members_that_finish_their_packages_are_no_missing_pods() -> None:
@@ -187,7 +193,7 @@ def test_members_that_finish_their_packages_are_no_missing_pods() -> None:
 def test_a_deleted_pool_is_deregistered_under_its_own_name() -> None:
     running = fleet(SubscriberStatusView("edge", "current"), SubscriberStatusView("edge-0", "stopped"))
     known = known_pools((), [pool()], running)
-    assert [(one.name, one.members, one.shared) for one in known] == [("edge", 3, True)]
+    assert [(item.name, item.members, item.shared) for item in known] == [("edge", 3, True)]
     assert left_behind(known, [], running) == []
     stopped = fleet(SubscriberStatusView("edge", "silent"), SubscriberStatusView("edge-0", "stopped"))
     assert left_behind(known, [], stopped) == ["edge"]

@@ -55,22 +55,22 @@ def run(time: datetime, phase: BuildPhase | None = None) -> Any:
 
 def runs_of(plan: Plan) -> list[str]:
     """Names of the runs that begin."""
-    return [one.manifest["metadata"]["name"] for one in plan.actions if isinstance(one, Apply)]
+    return [action.manifest["metadata"]["name"] for action in plan.actions if isinstance(action, Apply)]
 
 
 def condition(plan: Plan, kind: str = "Ready") -> dict[str, Any]:
     assert plan.status is not None
-    return next(one for one in plan.status["conditions"] if one["type"] == kind)
+    return next(condition for condition in plan.status["conditions"] if condition["type"] == kind)
 
 
 def removed(plan: Plan) -> list[str]:
-    return [one.key.name for one in plan.actions if isinstance(one, Delete)]
+    return [action.key.name for action in plan.actions if isinstance(action, Delete)]
 
 
 def test_a_time_becomes_one_run_that_is_called_by_its_minute() -> None:
     plan = plan_timetable(nightly(), [], NIGHT)
     assert runs_of(plan) == [f"first-{int(NIGHT.timestamp()) // 60}"]
-    (manifest,) = [one.manifest for one in plan.actions if isinstance(one, Apply)]
+    (manifest,) = [action.manifest for action in plan.actions if isinstance(action, Apply)]
     assert "schedule" not in manifest["spec"]
     assert manifest["metadata"]["ownerReferences"][0]["uid"] == UID
     assert plan.status is not None
@@ -85,7 +85,7 @@ def test_nothing_begins_before_its_time_nor_for_a_time_before_the_build_was_made
 
 
 @pytest.mark.parametrize("status", [{}, {"last_schedule_at": NIGHT}])
-def test_an_operator_that_starts_anew_runs_nothing_twice(status: dict[str, Any]) -> None:
+def test_an_operator_that_starts_again_runs_nothing_twice(status: dict[str, Any]) -> None:
     later = NIGHT + timedelta(minutes=5)
     assert runs_of(plan_timetable(nightly(status), [run(NIGHT)], later)) == []
     assert runs_of(plan_timetable(nightly({"last_schedule_at": NIGHT}), [], later)) == []
@@ -99,7 +99,10 @@ def test_of_times_that_passed_unseen_the_last_one_becomes_a_run() -> None:
 def test_a_time_beyond_its_starting_deadline_is_missed_and_told_once() -> None:
     one, later = nightly(startingDeadline="1h"), NIGHT + timedelta(hours=2)
     plan = plan_timetable(one, [], later)
-    assert (runs_of(plan), [one.reason for one in plan.actions if isinstance(one, Report)]) == ([], ["ScheduleMissed"])
+    assert (runs_of(plan), [action.reason for action in plan.actions if isinstance(action, Report)]) == (
+        [],
+        ["ScheduleMissed"],
+    )
     assert plan_timetable(replace(one, status=replace(one.status, last_missed_at=NIGHT)), [], later).actions == ()
 
 

@@ -53,7 +53,7 @@ def around(manifest_of: Any) -> WorkloadContext:
 
 
 def applied(plan: Any) -> dict[ChildKey, Any]:
-    return {key_of(one.manifest): one.manifest for one in plan.actions if isinstance(one, Apply)}
+    return {key_of(action.manifest): action.manifest for action in plan.actions if isinstance(action, Apply)}
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_claims_are_looked_at_only_if_the_spec_asks_for_more(size: str, wanted: 
 
 def test_claims_of_members_that_were_scaled_away_wait_for_their_return() -> None:
     found = members_claims([claim(2), claim(1, asked="8Gi"), claim(0)], workload())
-    assert [one["metadata"]["name"] for one in found] == ["content-edge-0", "content-edge-1"]
-    assert [one["metadata"]["name"] for one in too_small(found, 8 * GIBIBYTE)] == ["content-edge-0"]
+    assert [item["metadata"]["name"] for item in found] == ["content-edge-0", "content-edge-1"]
+    assert [item["metadata"]["name"] for item in too_small(found, 8 * GIBIBYTE)] == ["content-edge-0"]
 
 
 PENDING = {"type": "FileSystemResizePending", "status": "True", "message": "Waiting for user to (re-)start a pod"}
@@ -131,7 +131,7 @@ def test_a_network_policy_is_made_if_the_settings_ask_for_one_and_goes_with_them
     assert policy["spec"]["policyTypes"] == ["Ingress"], "agents may reach brokers, buckets and webhooks"
     policy["metadata"]["uid"] = "uid-policy"
     off = plan(resource, replace(around, children={key: policy}))
-    assert [one.key for one in off.actions if isinstance(one, Delete)] == [key]
+    assert [action.key for action in off.actions if isinstance(action, Delete)] == [key]
 
 
 @pytest.mark.parametrize(("kind", "name", "plan"), PLANS)
@@ -140,7 +140,7 @@ def test_open_metrics_reach_the_agents_and_roll_their_pods(
 ) -> None:
     resource, config = stored(manifest_of(kind)), ChildKey("ConfigMap", f"{name}-config")
     closed, opened = (
-        applied(plan(resource, replace(around, policy=AgentPolicy(open_metrics=one)))) for one in (False, True)
+        applied(plan(resource, replace(around, policy=AgentPolicy(open_metrics=item)))) for item in (False, True)
     )
     assert '"open_metrics": true' in opened[config]["data"]["mailboat.yaml"]
     assert "open_metrics" not in closed[config]["data"]["mailboat.yaml"]

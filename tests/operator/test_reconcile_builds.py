@@ -1,4 +1,4 @@
-"""PackageBuilds on a real API server that has both Spark operators' SparkApplications, and nobody who runs them."""
+"""PackageBuilds on a real API server that has both Spark operators' SparkApplications, and no one who runs them."""
 
 from __future__ import annotations
 
@@ -120,11 +120,11 @@ class Yard:
 
     def builds(self) -> list[str]:
         found = self._get(f"/apis/mailboat.dev/v1alpha1/namespaces/{self.namespace}/packagebuilds")
-        return sorted(one["metadata"]["name"] for one in found["items"])
+        return sorted(item["metadata"]["name"] for item in found["items"])
 
     def applications(self, engine: str) -> list[str]:
         found = self._get(f"/apis/{GROUPS[engine]}/namespaces/{self.namespace}/sparkapplications")
-        return sorted(one["metadata"]["name"] for one in found["items"])
+        return sorted(item["metadata"]["name"] for item in found["items"])
 
     def application(self, engine: str, name: str) -> dict[str, Any]:
         return self._get(f"/apis/{GROUPS[engine]}/namespaces/{self.namespace}/sparkapplications/{name}")
@@ -136,7 +136,7 @@ class Yard:
         self.server.http.patch(place, json={"status": status}, headers=headers).raise_for_status()
 
     def condition(self, kind: str = "Ready", name: str = "first") -> dict[str, Any]:
-        return next(one for one in self.build(name)["status"]["conditions"] if one["type"] == kind)
+        return next(condition for condition in self.build(name)["status"]["conditions"] if condition["type"] == kind)
 
     def _get(self, place: str) -> dict[str, Any]:
         answer = self.server.http.get(place)
@@ -167,10 +167,10 @@ def spec_of(definition: dict[str, Any]) -> Any:
 def spark_server(api_server: Any) -> Any:
     """The API server with both."""
     place = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for one in definitions():
-        assert api_server.http.post(place, json=one).status_code == 201
+    for definition in definitions():
+        assert api_server.http.post(place, json=definition).status_code == 201
     places = [f"/apis/{group}/sparkapplications" for group in GROUPS.values()]
-    eventually(lambda: all(api_server.http.get(one).status_code == 200 for one in places))
+    eventually(lambda: all(api_server.http.get(place).status_code == 200 for place in places))
     return api_server
 
 
@@ -215,7 +215,7 @@ def test_the_application_is_taken_by_the_engine_s_own_definition_with_no_field_t
     assert answer.status_code == 201, answer.text
     misspelt = {**strict, "spec": {**strict["spec"], "sparkConfig": {}}}
     assert yard.server.http.post(place, params={"fieldValidation": "Strict"}, json=misspelt).status_code == 400
-    other = next(one for one in GROUPS if one != engine)
+    other = next(group for group in GROUPS if group != engine)
     assert yard.applications(other) == []
 
 

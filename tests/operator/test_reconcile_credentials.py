@@ -56,7 +56,7 @@ class Harbour:
         self._runner.run(self._reconciler.reconcile(ObjectKey("Journal", self.namespace, "main")))
         found = self.server.http.get(f"/apis/mailboat.dev/v1alpha1/namespaces/{self.namespace}/journals/main").json()
         assert CANARY not in json.dumps(found)
-        conditions = {one["type"]: one for one in found["status"]["conditions"]}
+        conditions = {condition["type"]: condition for condition in found["status"]["conditions"]}
         ready = conditions["Ready"]
         return ready["reason"], conditions["Stalled"]["status"], ready["message"]
 

@@ -106,7 +106,7 @@ def test_a_finished_one_goes_after_its_time(harbour: Harbour) -> None:
     assert (harbour.reconcile("Distribution", "kept").again_seconds or 0) > 3000
 
 
-def test_one_that_was_made_anew_under_its_name_does_not_go_in_place_of_the_one_that_finished(
+def test_one_that_was_made_again_under_its_name_does_not_go_in_place_of_the_one_that_finished(
     harbour: Harbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harbour.run_author()
@@ -162,7 +162,7 @@ def test_publisher_and_pool_tell_what_their_agents_announce(harbour: Harbour) ->
     harbour.know("edge-0", "edge-1")
     harbour.distribute("release", "Add", "/en")
     harbour.follow("release", "Distributed")
-    eventually(lambda: all(one["ready"] and one["lag"] == 0 for one in harbour.ask("subscribers")))
+    eventually(lambda: all(item["ready"] and item["lag"] == 0 for item in harbour.ask("subscribers")))
     harbour.let_pods_be_ready("author", 1)
     harbour.let_pods_be_ready("edge", 2)
     assert 2.0 <= harbour.reconcile("Publisher", "author").again_seconds <= 30.0

@@ -23,7 +23,7 @@ SCHEDULE = {**PUBLISHER_REF, "topic": "report.build", "every": "1h"}
 
 
 def names(harbour: Harbour, what: str) -> list[str]:
-    return [one[what.removesuffix("s")] for one in harbour.ask(f"jobs/{what}")]
+    return [item[what.removesuffix("s")] for item in harbour.ask(f"jobs/{what}")]
 
 
 def is_there(harbour: Harbour, kind: str, name: str, root: str) -> bool:

@@ -94,8 +94,8 @@ class Bench:
     def _claims(self) -> TopicClaims:
         claims = TopicClaims()
         for plural in ("journals", "topics"):
-            for one in self.server.http.get(f"/apis/mailboat.dev/v1alpha1/{plural}").json()["items"]:
-                claims.saw(one)
+            for item in self.server.http.get(f"/apis/mailboat.dev/v1alpha1/{plural}").json()["items"]:
+                claims.saw(item)
         return claims
 
     def _count(self, verb: str, kind: str) -> None:
@@ -158,12 +158,12 @@ class Bench:
 
     def reasons(self) -> list[str]:
         found = self.server.http.get(f"/api/v1/namespaces/{self.namespace}/events").json()["items"]
-        return [one["reason"] for one in found]
+        return [item["reason"] for item in found]
 
 
 @pytest.fixture
 def bench(api_server: Any, namespace: str, kafka_broker: Any) -> Bench:
-    """A Journal that nobody has looked at yet."""
+    """A Journal that no one has looked at yet."""
     return Bench(api_server, namespace, kafka_broker.bootstrap_servers)
 
 
@@ -203,7 +203,7 @@ def test_a_topic_grows_and_its_own_keys_are_kept_from_drifting(bench: Bench) -> 
     assert bench.reasons() == ["DriftCorrected"]
 
 
-def test_a_topic_that_is_gone_is_made_anew_and_an_event_says_what_is_lost(bench: Bench) -> None:
+def test_a_topic_that_is_gone_is_made_again_and_an_event_says_what_is_lost(bench: Bench) -> None:
     topic = bench.make_topic("orders")
     before = bench.status("Topic", "orders")["topicId"]
     bench.admin.delete_topics([topic])[topic].result()
@@ -334,7 +334,9 @@ def test_a_deletion_with_unreachable_brokers_says_the_way_out_and_takes_it(bench
     bench.patch("Journal", "main", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
     bench.delete("Topic", "orders")
     bench.reconcile("Topic", "orders")
-    [condition] = [one for one in bench.status("Topic", "orders")["conditions"] if one["type"] == "Ready"]
+    [condition] = [
+        condition for condition in bench.status("Topic", "orders")["conditions"] if condition["type"] == "Ready"
+    ]
     assert condition["reason"] == "BrokersUnreachable"
     assert condition["message"].endswith("set reclaimPolicy to Retain")
     bench.patch("Topic", "orders", {"reclaimPolicy": "Retain"})
@@ -366,7 +368,7 @@ def test_a_journal_takes_its_topics_along_where_that_was_asked_for(bench: Bench)
         assert bench.is_gone("Topic", name)
     bench.reconcile("Journal", "main")
     assert bench.is_gone("Journal", "main")
-    eventually(lambda: not any(bench.has_topic(name) for name in (other, *(f"{bench.prefix}{one}" for one in ROLES))))
+    eventually(lambda: not any(bench.has_topic(name) for name in (other, *(f"{bench.prefix}{role}" for role in ROLES))))
 
 
 def test_a_journal_that_waits_for_silent_brokers_keeps_its_topics_as_its_message_advises(bench: Bench) -> None:
@@ -425,7 +427,7 @@ def test_an_event_that_a_going_namespace_refuses_is_no_warning(bench: Bench, cap
     bench.server.http.delete(f"/api/v1/namespaces/{bench.namespace}").raise_for_status()
     eventually(lambda: "deletionTimestamp" in bench.server.http.get(bench.url("Topic", "orders")).json()["metadata"])
     bench.reconcile("Topic", "orders")
-    assert [one.levelname for one in caplog.records if one.getMessage().startswith("no Event: ")] == ["INFO"]
+    assert [record.levelname for record in caplog.records if record.getMessage().startswith("no Event: ")] == ["INFO"]
     assert bench.is_gone("Topic", "orders")
 
 

@@ -106,12 +106,12 @@ class Bench:
 
     def condition(self, kind: str, name: str, condition: str = "Ready") -> dict[str, Any]:
         conditions = self.found(kind, name)["status"]["conditions"]
-        return next(one for one in conditions if one["type"] == condition)
+        return next(item for item in conditions if item["type"] == condition)
 
     def events(self) -> list[dict[str, Any]]:
         """Those of the operator; the cluster's own controllers write some too."""
         found = self.http.get(self.url("Event")).json()["items"]
-        return [one for one in found if one["source"].get("component") == "mailboat-operator"]
+        return [item for item in found if item["source"].get("component") == "mailboat-operator"]
 
     def settle(self, kind: str, name: str) -> None:
         """Make the children, and wait until the cluster has made the pods of them and that was seen."""
@@ -257,7 +257,7 @@ def test_what_another_client_changed_is_put_right_and_an_event_says_so(
     boat.reconcile("Publisher", "author")
     found = boat.found(kind, name)
     assert (found.get("spec"), found.get("data")) == (before.get("spec"), before.get("data"))
-    assert [one["reason"] for one in boat.events()] == ["DriftCorrected"]
+    assert [event["reason"] for event in boat.events()] == ["DriftCorrected"]
     assert boat.reports == ["DriftCorrected"]
     assert boat.reconcile("Publisher", "author") == 0
 
@@ -299,7 +299,13 @@ def test_a_child_of_another_owner_is_left_alone(bench: Bench) -> None:
     assert bench.condition("Publisher", "author")["reason"] == "NameTaken"
     assert bench.condition("Publisher", "author", "Stalled")["status"] == "True"
     table = bench.http.get(bench.url("Publisher", "author"), headers={"Accept": TABLE}).json()
-    row = dict(zip((one["name"] for one in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
+    row = dict(
+        zip(
+            (column_definition["name"] for column_definition in table["columnDefinitions"]),
+            table["rows"][0]["cells"],
+            strict=True,
+        )
+    )
     text = "ConfigMap author-config exists and belongs to another owner; it is not changed. Use another name"
     assert (row["Ready"], row["Reason"], row["Message"]) == ("False", "NameTaken", text)
 
@@ -417,7 +423,7 @@ def test_no_secret_appears_in_what_is_written(bench: Bench, caplog: pytest.LogCa
     written += [bench.found("Publisher", "author"), bench.found("SubscriberPool", "edge"), *bench.events()]
     assert len(bench.events()) == 2
     token = bench.found("Secret", "author-token")["data"]["token"]
-    texts = [json.dumps(one) for one in written if one is not None and one.get("kind") != "Secret"] + [caplog.text]
+    texts = [json.dumps(item) for item in written if item is not None and item.get("kind") != "Secret"] + [caplog.text]
     assert not [text for text in texts if CANARY in text or token in text]
 
 
@@ -512,7 +518,7 @@ def test_a_larger_size_enlarges_the_claims_if_their_class_allows_it(bench: Bench
     refused = bench.condition("SubscriberPool", "fixed", "VolumesResized")
     assert (refused["status"], refused["reason"], requested("fixed")) == ("False", "ResizeRefused", "5Gi")
     assert "the storageclass that provisions the pvc must support resize" in refused["message"]
-    assert [one["reason"] for one in bench.events()] == ["ResizeRefused"]
+    assert [event["reason"] for event in bench.events()] == ["ResizeRefused"]
     with pytest.raises(httpx2.HTTPStatusError, match="422"):
         bench.patch("SubscriberPool", "growing", {"spec": {"target": {"files": {"volume": {"size": "7Gi"}}}}})
 

@@ -162,7 +162,7 @@ def _replace(program: Path) -> Path:
 
 
 def test_release_has_all_files_and_uploads_them(release: Release) -> None:
-    plugins = [f"kubectl-mailboat_v{__version__}_linux_{one}.tar.gz" for one in ("amd64", "arm64")]
+    plugins = [f"kubectl-mailboat_v{__version__}_linux_{item}.tar.gz" for item in ("amd64", "arm64")]
     packages = [f"mailboat-{__version__}.tar.gz", f"mailboat-{__version__}-py3-none-any.whl"]
     chart = f"mailboat-{__version__}.tgz"
     expected = {*plugins, *packages, chart, "base-images.txt", "mailboat.yaml"}

@@ -31,7 +31,11 @@ def containers(target: str) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     around = WorkloadContext(journal, {}, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
     plan = plan_pool(stored("SubscriberPool", "edge", spec), around)
-    (made,) = [one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
+    (made,) = [
+        action.manifest
+        for action in plan.actions
+        if isinstance(action, Apply) and action.manifest["kind"] == "StatefulSet"
+    ]
     pod = made["spec"]["template"]["spec"]
     return pod["initContainers"][0], pod["containers"][0]
 
@@ -57,7 +61,7 @@ def test_a_seeded_member_begins_where_the_snapshot_stands(target: str, tmp_path:
     config.write_text(json.dumps({**where, "agents": {"subscribers": [member]}}))
     init, _ = containers(target)
     places = {"/etc/mailboat/mailboat.yaml": str(config), "/var/lib/mailboat": str(home)}
-    words = [places.get(one, one.replace("/var/lib/mailboat", str(home))) for one in init["args"]]
+    words = [places.get(arg, arg.replace("/var/lib/mailboat", str(home))) for arg in init["args"]]
     assert "goes on at 1" in mailboat(*words)
     assert "left as it is" in mailboat(*words)
     place = f"{target}:{home / member['target'].partition(':')[2]}"

@@ -119,7 +119,7 @@ class Costs:
         if OTHER_PYTHONS in Path(sys.prefix).parents:
             return False
         options = ("cov_source", "long", "full_length")
-        return not any(self.config.getoption(one, None) for one in options) and not self.config.getoption(
+        return not any(self.config.getoption(option, None) for option in options) and not self.config.getoption(
             "--hypothesis-profile"
         )
 

@@ -149,7 +149,7 @@ def _shared(item: pytest.Item, name: str) -> Any:
 def _rank_of(item: pytest.Item) -> tuple[int, int, str]:
     group = _group_of(item)
     server = group.partition(":")[0]
-    folder = next((one for one in FOLDERS if f"tests/{one}/" in item.nodeid), FOLDERS[0])
+    folder = next((folder for folder in FOLDERS if f"tests/{folder}/" in item.nodeid), FOLDERS[0])
     if server in SERVERS:
         return SERVERS.index(server), 0, group
     return len(SERVERS), FOLDERS.index(folder), group

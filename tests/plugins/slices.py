@@ -17,7 +17,7 @@ FUZZ = "crashes-and-fuzz"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--long`."""
-    known = [one["name"] for one in tomllib.loads(TABLE.read_text())["slice"]]
+    known = [slice_["name"] for slice_ in tomllib.loads(TABLE.read_text())["slice"]]
     parser.addoption(
         "--long",
         action="append",

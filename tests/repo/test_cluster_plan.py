@@ -112,7 +112,7 @@ def test_every_step_of_the_announcement_is_one_whose_duration_is_recorded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    named = {one.name for one in cluster.e2e_steps(FakeEngine())}
+    named = {e2e_step.name for e2e_step in cluster.e2e_steps(FakeEngine())}
     assert {"program kind", "program helm", "image mailboat", "image mailboat-spark", "cluster"} <= named
     assert "program kubebox" not in named
     with builds.timed("program kind"):

@@ -20,11 +20,11 @@ def compiled(root: Path) -> list[str]:
 
 def test_the_list_is_sorted_and_names_modules_that_are_there(root: Path, compiled: list[str]) -> None:
     assert compiled == sorted(set(compiled))
-    assert [one for one in compiled if not (root / "agent_image" / one).is_file()] == []
+    assert [item for item in compiled if not (root / "agent_image" / item).is_file()] == []
 
 
 def test_no_compiled_class_needs_what_native_classes_lack(product: Any, compiled: list[str]) -> None:
-    names = {f"agent_image/{one}" for one in compiled}
+    names = {f"agent_image/{item}" for item in compiled}
     found = [
         f"{module.at(node)}: {node.name}"
         for module in product
@@ -39,7 +39,7 @@ def test_no_compiled_class_needs_what_native_classes_lack(product: Any, compiled
 def test_no_compiled_method_is_a_cached_property_which_would_be_computed_at_each_use(
     product: Any, compiled: list[str]
 ) -> None:
-    names = {f"agent_image/{one}" for one in compiled}
+    names = {f"agent_image/{item}" for item in compiled}
     found = [
         f"{module.at(node)}: {node.name}"
         for module in product

@@ -215,7 +215,7 @@ def test_nothing_makes_objects_of_pickled_data(product: Any) -> None:
     found = []
     for module in product:
         for node in module.nodes:
-            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
             found += [f"{module.at(node)}: {name}" for name in names if set(name.split(".")) & forbidden]

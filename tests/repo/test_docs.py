@@ -50,7 +50,7 @@ def test_every_link_leads_somewhere(root: Path) -> None:
 
 def test_every_page_is_reached_from_the_index(root: Path) -> None:
     index = (root / "docs/index.md").read_text()
-    listed = {(root / "docs" / (one[0] or one[1]).split("#")[0]).resolve() for one in LINK.findall(index)}
+    listed = {(root / "docs" / (item[0] or item[1]).split("#")[0]).resolve() for item in LINK.findall(index)}
     decisions = root / "docs/decisions"
     missing = [page for page in (root / "docs").rglob("*.md") if page.parent != decisions and page.name != "index.md"]
     assert [str(page.relative_to(root)) for page in missing if page.resolve() not in listed] == []
@@ -123,7 +123,7 @@ def test_the_site_builds_without_a_broken_link(root: Path) -> None:
     sections = re.findall(r"runbooks }}#(\w+)", (root / "helm/mailboat/templates/alerts.yaml").read_text())
     linked = (root / "build/site" / runbooks.rpartition("/")[2]).read_text()
     assert len(sections) > 10
-    assert [one for one in sections if f'<h2 id="{one}">' not in linked] == []
+    assert [section for section in sections if f'<h2 id="{section}">' not in linked] == []
     assert 'data-md-component="source"' not in page  # its script asks api.github.com
     assert not re.search(
         r'(src|href)="https?://(?!github\.com/mailboat-dev/)', page.replace("https://zensical.org/", "")

@@ -12,7 +12,7 @@ from mailboat import errors
 from mailboat.cli.explain import explanations
 
 ALL = sorted(
-    (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MailboatError)),
+    (var for var in vars(errors).values() if isinstance(var, type) and issubclass(var, errors.MailboatError)),
     key=lambda one: one.__name__,
 )
 INNER = {"Exception", "BaseException", "ValueError", "TypeError", "LookupError", "KeyError", "RuntimeError", "OSError"}
@@ -35,27 +35,27 @@ def test_an_error_carries_a_decision(error: type[errors.MailboatError]) -> None:
 
 
 def test_error_names_end_in_error(product: Any) -> None:
-    known = {one.__name__ for one in ALL} | INNER
+    known = {item.__name__ for item in ALL} | INNER
     found = [
-        f"{module.at(one)}: {one.name}"
+        f"{module.at(class_)}: {class_.name}"
         for module in product
-        for one in module.classes()
-        if any(ast.unparse(base).split(".")[-1] in known for base in one.bases) and not one.name.endswith("Error")
+        for class_ in module.classes()
+        if any(ast.unparse(base).split(".")[-1] in known for base in class_.bases) and not class_.name.endswith("Error")
     ]
     assert not found, "\n".join(found)
 
 
 def test_errors_beside_their_code_belong_to_the_hierarchy_and_are_explained(product: Any) -> None:
     # a signal inside the engine, or of a test, is no error for users; it says so in its docstring
-    known = {one.__name__ for one in ALL} | {"Exception", "BaseException", "OSError"}
+    known = {item.__name__ for item in ALL} | {"Exception", "BaseException", "OSError"}
     found = [
-        f"{module.at(one)}: {one.name}"
+        f"{module.at(class_)}: {class_.name}"
         for module in product
         if module.name != "agent_image/mailboat/errors.py"
-        for one in module.classes()
-        if one.name.endswith("Error")
-        and not one.name.startswith("_")
-        and not (ast.get_docstring(one) and known & {ast.unparse(base).split(".")[-1] for base in one.bases})
+        for class_ in module.classes()
+        if class_.name.endswith("Error")
+        and not class_.name.startswith("_")
+        and not (ast.get_docstring(class_) and known & {ast.unparse(base).split(".")[-1] for base in class_.bases})
     ]
     assert not found, "\n".join(found)
 
@@ -63,7 +63,7 @@ def test_errors_beside_their_code_belong_to_the_hierarchy_and_are_explained(prod
 def test_every_error_class_of_both_images_is_known_to_explain(product: Any) -> None:
     known = set(explanations()) | {"Mailboat", "Permanent", "Stop", "UntrustedInput"}
     family = {"MailboatError"}
-    classes = [(module, one) for module in product for one in module.classes()]
+    classes = [(module, class_) for module in product for class_ in module.classes()]
     found = list[str]()
     is_growing = True
     while is_growing:
@@ -88,11 +88,11 @@ def test_no_error_is_defined_in_a_compiled_module(product: Any, root: Path) -> N
     compiled = {f"agent_image/{module}" for module in build["custom"]["modules"]}
     assert compiled <= {module.name for module in product}
     found = [
-        f"{module.at(one)}: {one.name}"
+        f"{module.at(class_)}: {class_.name}"
         for module in product
         if module.name in compiled
-        for one in module.classes()
-        if one.name.endswith("Error") and not one.name.startswith("_")
+        for class_ in module.classes()
+        if class_.name.endswith("Error") and not class_.name.startswith("_")
     ]
     assert not found, "\n".join(found)
 

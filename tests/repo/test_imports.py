@@ -18,14 +18,14 @@ def dotted(module: Any) -> str:
 def imported(module: Any, known: set[str]) -> Iterator[str]:
     for node in module.nodes:
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            names = (f"{node.module}.{one.name}" for one in node.names)
+            names = (f"{node.module}.{name.name}" for name in node.names)
             yield from (name if name in known else str(node.module) for name in names)
 
 
 def graph(modules: Any) -> Mapping[str, set[str]]:
-    named = {dotted(one): one for one in modules}
+    named = {dotted(module): module for module in modules}
     named.pop(FACADE)
     return {name: (set(imported(one, set(named))) & set(named)) - {name} for name, one in named.items()}
 

@@ -14,15 +14,15 @@ NAMED = re.compile(r"`([\w./]+\.py)`")
 
 
 def test_no_module_has_a_name_that_says_nothing(product: Any) -> None:
-    assert [one.name for one in product if VAGUE & {*Path(one.name).with_suffix("").parts[2:]}] == []
+    assert [module.name for module in product if VAGUE & {*Path(module.name).with_suffix("").parts[2:]}] == []
 
 
 def test_no_module_hides_one_of_the_standard_library(product: Any, tools: Any) -> None:
     # inside a package only the top folders can hide anything, but a reader is misled everywhere
     hiding = [
-        one.name
-        for one in [*product, *tools]
-        if one.path.stem in sys.stdlib_module_names and one.path.stem not in {"__init__", "__main__", "http"}
+        item.name
+        for item in [*product, *tools]
+        if item.path.stem in sys.stdlib_module_names and item.path.stem not in {"__init__", "__main__", "http"}
     ]
     assert hiding == []
 
@@ -31,9 +31,12 @@ def test_modules_named_in_docstrings_of_modules_exist(product: Any, tools: Any, 
     modules = [*product, *tools, *test_modules]
     # each path with all its ends at a folder: `sources.py`, `filevault/sources.py` and so on
     known = {
-        "/".join(parts[start:]) for one in modules for parts in [one.name.split("/")] for start in range(len(parts))
+        "/".join(parts[start:])
+        for module in modules
+        for parts in [module.name.split("/")]
+        for start in range(len(parts))
     }
-    named = [(one.name, name) for one in modules for name in NAMED.findall(ast.get_docstring(one.tree) or "")]
+    named = [(module.name, name) for module in modules for name in NAMED.findall(ast.get_docstring(module.tree) or "")]
     assert len(named) > 50
     assert [f"{where}: {name}" for where, name in named if name not in known] == []
 
@@ -45,17 +48,17 @@ def test_folders_that_would_hide_a_module_are_no_packages(root: Path) -> None:
 
 
 def test_every_package_says_what_it_is(product: Any) -> None:
-    folders = {one.path.parent for one in product}
+    folders = {module.path.parent for module in product}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
 def test_every_test_file_has_a_name_of_its_own(test_modules: Any) -> None:
-    counted = Counter(one.path.name for one in test_modules if one.path.name != "conftest.py")
+    counted = Counter(test_module.path.name for test_module in test_modules if test_module.path.name != "conftest.py")
     assert [name for name, count in counted.items() if count > 1] == []
 
 
 def test_tests_are_no_packages(test_modules: Any) -> None:
-    assert [one.name for one in test_modules if one.path.name == "__init__.py"] == []
+    assert [test_module.name for test_module in test_modules if test_module.path.name == "__init__.py"] == []
 
 
 def test_every_test_lies_in_a_folder_that_says_its_kind(root: Path) -> None:

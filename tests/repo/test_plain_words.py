@@ -110,7 +110,7 @@ def pages(root: Path, tracked: list[Path]) -> Iterator[Path]:
     """Files that users read."""
     for path in tracked:
         name = path.relative_to(root).as_posix()
-        is_page = name.startswith(PAGES) or name in {f"docs/{one}" for one in GENERATED}
+        is_page = name.startswith(PAGES) or name in {f"docs/{item}" for item in GENERATED}
         if is_page and path.suffix in SUFFIXES:
             yield path
 
@@ -162,7 +162,7 @@ def test_comments_have_fewer_forbidden_phrases_than_the_ceiling(product: Any, to
 
 
 def test_class_names_are_terms_of_the_field(product: Any) -> None:
-    assert [one.name for module in product for one in module.classes() if METAPHORS.search(one.name)] == []
+    assert [class_.name for module in product for class_ in module.classes() if METAPHORS.search(class_.name)] == []
 
 
 MOST_LOOPS_OVER_ONE = 30

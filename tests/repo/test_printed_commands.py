@@ -15,10 +15,10 @@ from mailboat.cli.program import build_app
 
 ROOT = Path(__file__).parents[2]
 MODULES = [
-    one
+    path
     for folder in ("agent_image/mailboat", "operator/mailboat_operator")
-    for one in sorted((ROOT / folder).rglob("*.py"))
-    if not {"testing", "_generated"} & set(one.parts)
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not {"testing", "_generated"} & set(path.parts)
 ]
 COMMAND = re.compile(r"(`?)(?<![\w-])(?:kubectl )?mailboat ((?!home\b)[a-z-][^\n`]*)")
 END = re.compile(r"   \(| \(|, |; |\.$|\. |[)](?=$|,| )")

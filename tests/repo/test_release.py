@@ -133,7 +133,7 @@ def test_the_krew_manifest_has_the_digests_of_the_archives(tmp_path: Path) -> No
     assert (manifest["kind"], manifest["metadata"]["name"], spec["version"]) == ("Plugin", "mailboat", "v1.2.3")
     assert "\n" not in spec["shortDescription"]
     assert len(spec["shortDescription"]) <= 50  # krew's guide for names and descriptions
-    found = {one["selector"]["matchLabels"]["arch"]: one for one in spec["platforms"]}
+    found = {platform["selector"]["matchLabels"]["arch"]: platform for platform in spec["platforms"]}
     assert found.keys() == {"amd64", "arm64"}
     for name, one in found.items():
         assert one["selector"]["matchLabels"]["os"] == "linux"
@@ -159,8 +159,8 @@ def test_packages_that_are_the_same_for_all_pythons_are_kept_once(tmp_path: Path
         (tmp_path / python / "compiled").mkdir()
         (tmp_path / python / "compiled" / "a.py").write_text(python)
     build_plugin.share([tmp_path / "3.11", tmp_path / "3.12"], tmp_path / "common")
-    assert [one.name for one in (tmp_path / "common").iterdir()] == ["same"]
-    assert [one.name for one in (tmp_path / "3.12").iterdir()] == ["compiled"]
+    assert [path.name for path in (tmp_path / "common").iterdir()] == ["same"]
+    assert [path.name for path in (tmp_path / "3.12").iterdir()] == ["compiled"]
 
 
 def test_the_devcontainer_has_what_the_checks_install() -> None:

@@ -27,10 +27,10 @@ def test_every_dependency_has_a_floor(document: dict[str, Any]) -> None:
     listed = [
         *document["build-system"]["requires"],
         *project["dependencies"],
-        *(one for extra in project["optional-dependencies"].values() for one in extra),
-        *(one for group in document["dependency-groups"].values() for one in group),
+        *(item for extra in project["optional-dependencies"].values() for item in extra),
+        *(item for group in document["dependency-groups"].values() for item in group),
     ]
-    assert [one for one in listed if ">=" not in one] == []
+    assert [item for item in listed if ">=" not in item] == []
 
 
 def test_the_extras_are_those_of_the_documentation(document: dict[str, Any]) -> None:
@@ -73,11 +73,11 @@ def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[s
         "python-json-logger": "pythonjsonlogger",
         "opentelemetry-api": "opentelemetry",
     }
-    declared = [re.split(r"[<>=\[ ]", one)[0] for one in document["project"]["dependencies"]]
+    declared = [re.split(r"[<>=\[ ]", dependency)[0] for dependency in document["project"]["dependencies"]]
     declared += [
-        re.split(r"[<>=\[ ]", one)[0]
+        re.split(r"[<>=\[ ]", item)[0]
         for extra in document["project"]["optional-dependencies"].values()
-        for one in extra
+        for item in extra
     ]
     allowed = (
         {homes.get(name, name.lower().replace("-", "_")) for name in declared}
@@ -90,7 +90,7 @@ def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[s
     for module in product:
         for node in module.nodes:
             names = (
-                [one.name for one in node.names]
+                [name.name for name in node.names]
                 if isinstance(node, ast.Import)
                 else [node.module or ""]
                 if isinstance(node, ast.ImportFrom) and not node.level

@@ -24,7 +24,7 @@ NETWORK = {"socket", "asyncio", "aiohttp", "http", "socketserver", "uvicorn"}
 def page(root: Path) -> dict[str, str]:
     """The sections of the page by their titles."""
     _, *sections = (root / "SECURITY.md").read_text().split("\n## ")
-    return {title: text for title, _, text in (one.partition("\n") for one in sections)}
+    return {title: text for title, _, text in (section.partition("\n") for section in sections)}
 
 
 def rows(section: str) -> list[list[str]]:
@@ -53,11 +53,11 @@ def is_listening(tree: ast.Module) -> bool:
     imported = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            imported |= {one.name.split(".")[0] for one in node.names}
+            imported |= {name.name.split(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    called = {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in calls}
+    called = {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
     return bool(imported & NETWORK and called & SERVING)
 
 

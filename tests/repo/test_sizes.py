@@ -39,7 +39,7 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def is_declaration(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether it is a command line's signature: the framework reads one parameter for each option."""
-    return any("command" in ast.unparse(one) or "callback" in ast.unparse(one) for one in function.decorator_list)
+    return any("command" in ast.unparse(item) or "callback" in ast.unparse(item) for item in function.decorator_list)
 
 
 def public_methods(one: ast.ClassDef) -> list[str]:
@@ -56,12 +56,12 @@ def compare(found: Mapping[str, str], allowed: Mapping[str, str]) -> list[str]:
 
 
 def test_no_module_is_longer_than_the_alarm(product: Any, tools: Any) -> None:
-    found = {one.name: f"{len(one.lines)} lines" for one in [*product, *tools] if len(one.lines) > MODULE_LINES}
+    found = {item.name: f"{len(item.lines)} lines" for item in [*product, *tools] if len(item.lines) > MODULE_LINES}
     assert compare(found, LARGE_MODULES) == []
 
 
 def test_the_median_module_is_short(product: Any) -> None:
-    assert statistics.median(len(one.lines) for one in product if one.lines) <= MODULE_MEDIAN
+    assert statistics.median(len(module.lines) for module in product if module.lines) <= MODULE_MEDIAN
 
 
 def test_no_function_is_longer_than_the_alarm(product: Any, tools: Any) -> None:
@@ -85,7 +85,7 @@ def test_functions_take_few_parameters(product: Any, tools: Any) -> None:
     for module in [*product, *tools]:
         for name, function in module.functions():
             taken = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-            count = len([one for one in taken if one.arg not in {"self", "cls"}])
+            count = len([item for item in taken if item.arg not in {"self", "cls"}])
             if count > PARAMETERS and not is_declaration(function):
                 found[f"{module.name}:{name}"] = f"{count} parameters: make a settings record"
     assert compare(found, MANY_PARAMETERS) == []
@@ -93,23 +93,27 @@ def test_functions_take_few_parameters(product: Any, tools: Any) -> None:
 
 def test_classes_have_few_public_methods(product: Any) -> None:
     # an adapter has all the methods of its port, which is counted itself; what it adds is its own
-    ports = [one for module in product for one in module.classes() if "Protocol" in map(ast.unparse, one.bases)]
+    ports = [
+        class_ for module in product for class_ in module.classes() if "Protocol" in map(ast.unparse, class_.bases)
+    ]
     promised = {name for port in ports for name in public_methods(port)}
     found = {}
     for module in product:
-        for one in module.classes():
-            public = [name for name in public_methods(one) if one in ports or name not in promised]
-            if len(public) > PUBLIC_METHODS and not one.name.endswith("Contract"):
-                found[f"{module.name}:{one.name}"] = f"{len(public)} public methods"
+        for class_ in module.classes():
+            public = [name for name in public_methods(class_) if class_ in ports or name not in promised]
+            if len(public) > PUBLIC_METHODS and not class_.name.endswith("Contract"):
+                found[f"{module.name}:{class_.name}"] = f"{len(public)} public methods"
     assert compare(found, MANY_METHODS) == []
 
 
 def test_inheritance_is_shallow_apart_from_errors(product: Any) -> None:
     parents: dict[str, list[str]] = {}
     for module in product:
-        for one in module.classes():
-            bases = [ast.unparse(base).split(".")[-1].split("[")[0] for base in one.bases]
-            parents[one.name] = [base for base in bases if base != "Frozen"]  # it declares a record, as NamedTuple does
+        for class_ in module.classes():
+            bases = [ast.unparse(base).split(".")[-1].split("[")[0] for base in class_.bases]
+            parents[class_.name] = [
+                base for base in bases if base != "Frozen"
+            ]  # it declares a record, as NamedTuple does
 
     def chain(name: str) -> int:
         return 1 + max((chain(parent) for parent in parents.get(name, []) if parent in parents), default=0)

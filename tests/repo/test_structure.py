@@ -112,13 +112,13 @@ def test_a_small_module_with_one_importer_has_a_reason(product: Any) -> None:
         for name in imported(module):
             importers[name].add(module.name)
     found = {
-        one.name
-        for one in product
-        if one.path.stem not in {"__init__", "__main__"}
-        and not ROLES.search(one.name)
-        and not KINDS.search(one.name)
-        and len(one.lines) < SMALL_MODULE_LINES
-        and len(importers[dotted(one)]) == 1
+        module.name
+        for module in product
+        if module.path.stem not in {"__init__", "__main__"}
+        and not ROLES.search(module.name)
+        and not KINDS.search(module.name)
+        and len(module.lines) < SMALL_MODULE_LINES
+        and len(importers[dotted(module)]) == 1
     }
     new = sorted(name for name in found if not any(f"{known}.py" in name for known in FRAGMENTS))
     assert not new, "join one with its only importer, or give the reason in FRAGMENTS:\n" + "\n".join(new)
@@ -143,12 +143,12 @@ def test_no_module_assigns_attributes_of_objects_of_others(product: Any) -> None
 
 
 def test_gerund_module_names_do_not_increase(product: Any) -> None:
-    stems = [one.name for one in product if one.path.stem.endswith("ing") and one.path.stem not in NOUNS]
+    stems = [module.name for module in product if module.path.stem.endswith("ing") and module.path.stem not in NOUNS]
     assert len(stems) <= GERUNDS, "name a module by a noun of the domain:\n" + "\n".join(stems)
 
 
 def test_file_names_that_occur_more_than_twice_do_not_increase(product: Any) -> None:
-    names = Counter(one.path.name for one in product if not KINDS.search(one.name))
+    names = Counter(module.path.name for module in product if not KINDS.search(module.name))
     found = {name: count for name, count in names.items() if count > 2 and not name.startswith("__")}
     assert sum(found.values()) <= REPEATED_NAMES, f"choose names that differ: {found}"
 
@@ -161,8 +161,8 @@ def test_function_level_imports_are_at_seams_and_do_not_increase(product: Any) -
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
-    elsewhere = [one for one in sorted(found) if not any(f"{seam}.py" in one for seam in SEAMS)]
+    elsewhere = [item for item in sorted(found) if not any(f"{seam}.py" in item for seam in SEAMS)]
     assert not elsewhere, "import at the top, or give the reason in SEAMS:\n" + "\n".join(elsewhere)
     assert len(found) <= FUNCTION_IMPORTS, "import at the top:\n" + "\n".join(sorted(found))
-    unused = [seam for seam in SEAMS if not any(f"{seam}.py" in one for one in found)]
+    unused = [seam for seam in SEAMS if not any(f"{seam}.py" in item for item in found)]
     assert not unused, "not needed any more: " + ", ".join(unused)

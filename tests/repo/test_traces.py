@@ -43,4 +43,4 @@ def test_no_file_is_large(tracked: list[Path], root: Path) -> None:
 def test_hosted_checks_only_call_the_script(root: Path) -> None:
     commands = re.findall(r"- run: (.+)", (root / ".github/workflows/ci.yml").read_text())
     assert commands[-1] == "bash .ci/run"
-    assert all(one.startswith(("apt-get ", "git config ")) for one in commands[:-1])
+    assert all(command.startswith(("apt-get ", "git config ")) for command in commands[:-1])

@@ -74,7 +74,10 @@ def barriers(page: Page) -> list[str]:
     """What axe-core finds wrong with the page as it is shown; each rule with the elements concerned."""
     page.evaluate(axe_source())  # evaluated by the browser's debugger, which no content security policy concerns
     found: dict[str, Any] = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    return [f"{one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in found["violations"]]
+    return [
+        f"{violation['id']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
+        for violation in found["violations"]
+    ]
 
 
 def save(page: Page, name: str) -> None:

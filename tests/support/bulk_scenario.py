@@ -60,9 +60,9 @@ class LocalStages:
         """See `BuildStages`; the last bin comes first, as no order is promised."""
         with closing(source_of(recipe)) as source:
             builder = BinBuilder(recipe, BuildPorts(source, self._blobs, self._codecs))
-            for one in reversed(list(bins)):
-                self.built.append(one)
-                yield builder.build(one)
+            for bin_ in reversed(list(bins)):
+                self.built.append(bin_)
+                yield builder.build(bin_)
 
 
 class ChangingStages(LocalStages):

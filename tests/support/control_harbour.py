@@ -74,7 +74,9 @@ class PlayedSubscriber:
     def announce(self, last_done: int | None = None, *, retries: int = 0, **facts: Any) -> None:
         """Say where it stands; `facts` are further fields of the announcement."""
         self.last_done = self.last_done if last_done is None else last_done
-        states = tuple(SubscriberState(one, self.last_done, retries, self.reports) for one in self.publishers)
+        states = tuple(
+            SubscriberState(publisher, self.last_done, retries, self.reports) for publisher in self.publishers
+        )
         known: dict[str, Any] = {
             "state": "importing",
             "max_retries": self.max_retries,
@@ -174,7 +176,7 @@ class Harbour:
     def commands(self) -> list[CommandMessage | RedriveMessage | SuspendMessage]:
         """What subscribers were told."""
         records = records_of(self.workspace.journal, self.workspace.topic(TopicRole.COMMAND))
-        return [decode_message(one.headers, one.value) for one in records]  # type: ignore[misc]  # nothing else is on that topic
+        return [decode_message(record.headers, record.value) for record in records]  # type: ignore[misc]  # nothing else is on that topic
 
     def close(self) -> None:
         self._opened.close()
@@ -187,7 +189,7 @@ def publish(service: ControlService, count: int = 1, publisher: str = AUTHOR) ->
 
 def seen(service: ControlService, name: str = "edge") -> SubscriberStatusView:
     """Status of one subscriber."""
-    (found,) = [one for one in service.status().subscribers if one.name == name]
+    (found,) = [subscriber for subscriber in service.status().subscribers if subscriber.name == name]
     return found
 
 

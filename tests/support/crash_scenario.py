@@ -132,7 +132,7 @@ def _wait_for_room(home: str, kind: str) -> None:
         target = engine.target(kind)
         observer = StopWhen(lambda statistics: statistics.phase is SubscriberPhase.WAITING)
         statistics = watched_subscriber(engine, target, observer).run()
-        codes = {one.cause.code for one in observer.seen if one.phase is SubscriberPhase.WAITING and one.cause}
+        codes = {item.cause.code for item in observer.seen if item.phase is SubscriberPhase.WAITING and item.cause}
         if statistics.failed or not codes or not codes <= {"StorageFull", "StorageFailed", "Retryable"}:
             raise AssertionError(f"{statistics.failed} failed, waiting for {codes}")
 
@@ -172,7 +172,7 @@ def _requests() -> Sequence[DistributionRequest]:
 
 
 def _append_poison(engine: Engine) -> None:
-    """A package whose blob nobody has stored; appended once."""
+    """A package whose blob no one has stored; appended once."""
     if any(b"poison" in record.value for record in engine.records()):
         return
     message = PackageMessage(

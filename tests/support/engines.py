@@ -81,7 +81,7 @@ class EngineParts:
 
 
 def _with_section(settings: _S, values: Mapping[str, object]) -> _S:
-    keys = {one.name for one in fields(settings)}
+    keys = {item.name for item in fields(settings)}
     own = {name: value for name, value in values.items() if name in keys}
     section = {name: value for name, value in values.items() if name not in keys}
     return replace(settings, config=replace(settings.config, **section), **own)  # type: ignore[arg-type]

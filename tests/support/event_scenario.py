@@ -105,7 +105,7 @@ def add_jobs(folder: Path) -> list[str]:
     clock = SystemClock()
     with SqliteJournal(folder / "journal.db", clock) as journal:
         service = JobService(lambda: journal, clock, random.Random(1))
-        added = [one.job for _ in range(JOB_BATCHES) for one in service.add([NewJob("mail")] * JOB_BATCH)]
+        added = [item.job for _ in range(JOB_BATCHES) for item in service.add([NewJob("mail")] * JOB_BATCH)]
         service.close()
     return added
 

@@ -107,7 +107,7 @@ class FakeControl:
         """An empty log, and some subscribers."""
         self.failure: MailboatError | None = None
         self.answers_at_once = True
-        self.subscribers = {one.name: one for one in subscribers}
+        self.subscribers = {subscriber.name: subscriber for subscriber in subscribers}
         self.ordered: list[DistributionRequest] = []
         self.changed: list[NodePath] = []
         self.known_builds: list[BuildView] = []
@@ -120,18 +120,18 @@ class FakeControl:
         """See `Control`."""
         with self._entered():
             journal = JournalView("memory", 0, len(self._packages), size_bytes=0)
-            members = tuple(self._member(one) for one in self.subscribers.values())
+            members = tuple(self._member(subscriber) for subscriber in self.subscribers.values())
             return StatusView(journal, (PublisherView(self._publisher, "running"),), members)
 
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         """See `Control`."""
         with self._entered(publisher):
             self.ordered.append(request)
-            for one in self._packages:
-                if request.request_id is not None and one.request_id == request.request_id:
-                    if (one.action, one.paths) != (request.action, request.paths):
+            for package in self._packages:
+                if request.request_id is not None and package.request_id == request.request_id:
+                    if (package.action, package.paths) != (request.action, request.paths):
                         raise RequestConflictError(f"the request id {request.request_id} was used for another request")
-                    return replace(self._view(one), repeated=True)
+                    return replace(self._view(package), repeated=True)
             offset = len(self._packages)
             package_id = f"dstrpck-{_APPENDED_MS + offset}-{offset:08d}-0000-4000-8000-000000000000"
             made = DistributionView(
@@ -151,14 +151,14 @@ class FakeControl:
             return self._view(made)
 
     def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
-        return (self.distribute(publisher, one) for one in requests)
+        return (self.distribute(publisher, request) for request in requests)
 
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
     ) -> Iterator[DistributionView]:
         """Publish the paths that the test put into `changed`, one package."""
-        below = [one for one in self.changed if filter_for(paths, frozenset(paths)).covers(one)]
-        self.changed = [one for one in self.changed if one not in below]
+        below = [item for item in self.changed if filter_for(paths, frozenset(paths)).covers(item)]
+        self.changed = [item for item in self.changed if item not in below]
         if below:
             yield self.distribute(publisher, add_request(below, user_id=user_id))
 
@@ -168,28 +168,28 @@ class FakeControl:
 
     def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
         with self._entered(publisher):
-            below = tuple(one for one in self.changed if filter_for(paths, frozenset(paths)).covers(one))
+            below = tuple(item for item in self.changed if filter_for(paths, frozenset(paths)).covers(item))
             return PublicationPlan(int(bool(below)), len(below), len(below), first_paths=below)
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:  # noqa: ARG002  # nothing moves here
         """See `Control`."""
         with self._entered(publisher):
-            for one in self._packages:
-                if package_id in {one.package_id, one.request_id}:
-                    return self._view(one)
+            for package in self._packages:
+                if package_id in {package.package_id, package.request_id}:
+                    return self._view(package)
             raise DistributionMissingError(f"the log holds no package {package_id}", package=package_id)
 
     def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
         """See `Control`."""
         with self._entered(publisher):
-            older = [one for one in reversed(self._packages) if before is None or one.offset < before]
-            shown = tuple(self._view(one) for one in older[:max_items])
+            older = [package for package in reversed(self._packages) if before is None or package.offset < before]
+            shown = tuple(self._view(item) for item in older[:max_items])
             return DistributionPage(shown, shown[-1].offset if len(older) > max_items else None)
 
     def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
         """See `Control`: those that the test puts there."""
         with self._entered():
-            found = [one for one in self.known_builds if build_id in {None, one.build_id}]
+            found = [known_build for known_build in self.known_builds if build_id in {None, known_build.build_id}]
             if build_id is not None and not found:
                 raise BuildMissingError(f"the log holds no package of a build {build_id}", build=build_id)
             return found
@@ -197,8 +197,8 @@ class FakeControl:
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""
         with self._entered(publisher):
-            normal = [self._queue(one) for one in self.subscribers.values()]
-            return normal + [self._error_queue(one) for one in self.subscribers.values()]
+            normal = [self._queue(subscriber) for subscriber in self.subscribers.values()]
+            return normal + [self._error_queue(subscriber) for subscriber in self.subscribers.values()]
 
     def queue(self, publisher: str, name: str, from_offset: int = 0, max_items: int = 100) -> QueuePage:
         """See `Control`."""
@@ -221,7 +221,7 @@ class FakeControl:
         with self._entered(publisher):
             owner = self._editable(name)
             backlog = self._backlog(owner)
-            named = [self._offset(one) for one in item_ids]
+            named = [self._offset(item) for item in item_ids]
             if not named or not set(named) <= set(backlog) or (len(named) == 1 and named != backlog[:1]):
                 raise UsageError(f"not in the queue of {owner.name}, or not its head: {', '.join(item_ids)}")
             return self._drop(owner, [offset for offset in backlog if offset <= max(named)])
@@ -238,7 +238,7 @@ class FakeControl:
         with self._entered():
             found = [
                 GivenUpView(
-                    one.name,
+                    item.name,
                     self._publisher,
                     offset,
                     self._packages[offset].package_id,
@@ -248,9 +248,9 @@ class FakeControl:
                     why,
                     len(self._packages[offset].paths),
                 )
-                for one in self.subscribers.values()
-                if subscriber in {None, one.name}
-                for offset, why in one.given_up.items()
+                for item in self.subscribers.values()
+                if subscriber in {None, item.name}
+                for offset, why in item.given_up.items()
             ]
             shown, following = page_of(found, lambda one: (one.subscriber, one.offset), page, max_items)
             return GivenUpPage(tuple(shown), following)
@@ -285,7 +285,7 @@ class FakeControl:
             return self._answered(verb, owner, -1, 0)
 
     def forget(self, subscriber: str) -> ForgottenView:
-        """See `Control`. Nobody runs here."""
+        """See `Control`. No one runs here."""
         with self._entered():
             if subscriber not in self.subscribers:
                 raise AgentMissingError(f"there is no subscriber {subscriber}", subscriber=subscriber)
@@ -369,9 +369,9 @@ class FakeControl:
 
     def _owner(self, name: str) -> tuple[FakeSubscriber, bool]:
         bare = name.removesuffix("-error")
-        for one in self.subscribers.values():
-            if bare in {one.name, one.queue_name}:
-                return one, bare != name
+        for subscriber in self.subscribers.values():
+            if bare in {subscriber.name, subscriber.queue_name}:
+                return subscriber, bare != name
         raise QueueMissingError(f"there is no queue {name}", queue=name)
 
     def _editable(self, name: str) -> FakeSubscriber:
@@ -468,7 +468,7 @@ class FakeArchive:
             BlobView("ab" * 32, 1000, moment_of(0), "referenced"),
             BlobView("cd" * 32, 10, moment_of(0), "removable"),
         ]
-        wanted = [one for one in found if not is_removable or one.fate == "removable"]
+        wanted = [item for item in found if not is_removable or item.fate == "removable"]
         return BlobList(tuple(wanted[:max_items]), max_items is None or max_items >= len(wanted))
 
     def sweep(self, *, is_dry_run: bool = True, forget_journal: str | None = None) -> SweepView:

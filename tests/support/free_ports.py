@@ -24,7 +24,7 @@ class NoFreePortError(PermanentError):
 
 
 def free_ports(count: int, beside: int = 0) -> list[int]:
-    """Ports that nobody listens on, nor on the ports that are `beside` higher, and that nobody else is given meanwhile.
+    """Ports that no one listens on, nor on the ports that are `beside` higher, and that no one else is given meanwhile.
 
     A server takes its time to listen, so what was given is given to no other process for a while. The ports lie below
     those that the system gives to outgoing connections: one of these could take the port of a server that is down, and

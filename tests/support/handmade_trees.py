@@ -22,7 +22,7 @@ FOLDER: Final = data(1, text(1, "nt:folder"))
 
 def header(*filters: bytes, version: int = 1, ancestors: bytes = b"") -> bytes:
     """The first record: version, filters, and the fields that stand for nodes above."""
-    return data(1, number(1, version) + b"".join(data(2, one) for one in filters or (text(1, "/c"),)) + ancestors)
+    return data(1, number(1, version) + b"".join(data(2, item) for item in filters or (text(1, "/c"),)) + ancestors)
 
 
 def node(path: str, body: bytes = FOLDER) -> bytes:

@@ -106,7 +106,7 @@ class BrokerSettings:
         folder: Where it keeps its data and its log; made when missing.
         cache: Where the jars are kept.
         properties: Further lines of `server.properties`, or other values for those that are there.
-        listeners: Addresses beside the one that takes everybody.
+        listeners: Addresses beside the one that takes everyone.
         scram_users: User → password for SCRAM-SHA-512.
         jvm: Further options of the Java machine.
         heap_mib: What its heap may take.
@@ -135,7 +135,7 @@ class KafkaBroker:
         """Choose the ports, unless they are given: two, and one for each listener. Nothing runs before `start`."""
         self._settings = settings
         self._clock = clock
-        names = ["CLIENT", "CONTROLLER", *(one.name for one in settings.listeners)]
+        names = ["CLIENT", "CONTROLLER", *(listener.name for listener in settings.listeners)]
         self._ports = dict(zip(names, ports or free_ports(len(names)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
         self._jars: Path | None = None
@@ -145,7 +145,7 @@ class KafkaBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address of the listener that takes everybody."""
+        """The address of the listener that takes everyone."""
         return self.servers("CLIENT")
 
     @property
@@ -271,7 +271,7 @@ class KafkaBroker:
 
     def _class_archive(self, jars: Path) -> Path | None:
         """Return what class-data sharing maps instead of loading and verifying classes; None for who writes it."""
-        if any(one.startswith(_ARCHIVING) for one in self._settings.jvm):
+        if any(item.startswith(_ARCHIVING) for item in self._settings.jvm):
             return None
         return made_once(jars.with_name(f"{jars.name}-{java_key(program('java'))}.jsa"), self._archive_classes)
 
@@ -286,11 +286,11 @@ class KafkaBroker:
 
     def _properties(self, quorum: Quorum) -> dict[str, str]:
         kinds = {"CLIENT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
-        kinds |= {one.name: one.protocol for one in self._settings.listeners}
+        kinds |= {listener.name: listener.protocol for listener in self._settings.listeners}
         of_listeners = {
-            f"listener.name.{one.name.lower()}.{key}": value
-            for one in self._settings.listeners
-            for key, value in one.properties.items()
+            f"listener.name.{listener.name.lower()}.{key}": value
+            for listener in self._settings.listeners
+            for key, value in listener.properties.items()
         }
         return {
             "process.roles": "broker,controller",

@@ -48,7 +48,7 @@ class KafkaCluster:
     @property
     def bootstrap_servers(self) -> str:
         """All addresses."""
-        return ",".join(one.bootstrap_servers for one in self.brokers.values())
+        return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
     @property
     def log_path(self) -> Path:
@@ -59,15 +59,15 @@ class KafkaCluster:
         """Start all, and return when all answer. Raises: BrokerToolMissingError, BrokerFailedError."""
         voters = ",".join(f"{number}@{one.controller}" for number, one in self.brokers.items())
         quorum = Quorum(new_id(), voters)
-        for one in self.brokers.values():
-            one.launch(quorum)
-        for one in self.brokers.values():
-            one.await_start()
+        for broker in self.brokers.values():
+            broker.launch(quorum)
+        for broker in self.brokers.values():
+            broker.await_start()
 
     def ensure_running(self) -> None:
         """Start all nodes that do not run. Raises: as `start`."""
-        for one in self.brokers.values():
-            one.ensure_running()
+        for broker in self.brokers.values():
+            broker.ensure_running()
 
     def log_tail(self, lines: int = 30) -> str:
         """The last lines of each node's log."""
@@ -75,8 +75,8 @@ class KafkaCluster:
 
     def kill(self) -> None:
         """End all nodes at once, as a power cut does; asked politely, the last of them would wait for the others."""
-        for one in self.brokers.values():
-            one.kill()
+        for broker in self.brokers.values():
+            broker.kill()
 
     def __enter__(self) -> Self:
         self.start()

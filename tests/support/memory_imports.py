@@ -35,7 +35,7 @@ class Notes:
 
     @property
     def phases(self) -> set[SubscriberPhase]:
-        return {one.phase for one in self.progress}
+        return {item.phase for item in self.progress}
 
 
 class Hook:

@@ -55,7 +55,7 @@ class Harbour:
 
     def distribute(self, name: str, action: str = "Add", *paths: str, **spec: Any) -> str:
         depth = {"deep": True} if action == "Add" else {}
-        said = {"paths": [{"path": one, **depth} for one in paths]} if paths else {}
+        said = {"paths": [{"path": path, **depth} for path in paths]} if paths else {}
         return self.make("Distribution", name, {"publisherRef": {"name": "author"}, "action": action, **said, **spec})
 
     def status(self, kind: str, name: str) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Harbour:
         return dict(answer.json().get("status") or {})
 
     def condition(self, kind: str, name: str, condition: str = "Ready") -> tuple[str, str]:
-        found = next(one for one in self.status(kind, name)["conditions"] if one["type"] == condition)
+        found = next(item for item in self.status(kind, name)["conditions"] if item["type"] == condition)
         return found["status"], found["reason"]
 
     def patch(self, url: str, change: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ class Harbour:
         process = self._processes.pop(name)
         process.terminate()
         process.communicate(timeout=PATIENCE_SECONDS)
-        eventually(lambda: [one["state"] for one in self.ask("subscribers") if one["name"] == name] == ["stopped"])
+        eventually(lambda: [item["state"] for item in self.ask("subscribers") if item["name"] == name] == ["stopped"])
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -163,7 +163,7 @@ class Harbour:
 
     def know(self, *names: str) -> None:
         """Wait until the publisher knows exactly these subscribers."""
-        eventually(lambda: sorted(one["name"] for one in self.ask("subscribers")) == sorted(names))
+        eventually(lambda: sorted(item["name"] for item in self.ask("subscribers")) == sorted(names))
 
     def status_of_pods(self) -> int:
         """How many pods the pool's workload has."""

@@ -20,7 +20,7 @@ class PostgresServer:
     """A cluster of databases in a folder, which the user of the server must be able to enter."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the cluster; its superuser is the server's user, and nobody is asked for a password."""
+        """Make the cluster; its superuser is the server's user, and no one is asked for a password."""
         folder.chmod(0o755)
         self.data = folder / "cluster"
         self.data.mkdir()

@@ -225,7 +225,7 @@ class S3Server:
     def _keeps(self, client: S3Client) -> bool:
         """Whether what it is given, or was before it died, can be had: all else comes in later than its front."""
         try:
-            for bucket in {self.bucket, _PROBE} - {one["Name"] for one in client.list_buckets()["Buckets"]}:
+            for bucket in {self.bucket, _PROBE} - {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
                 client.create_bucket(Bucket=bucket)
             try:
                 client.get_object(Bucket=_PROBE, Key=_PROBE)["Body"].read()

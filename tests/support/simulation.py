@@ -87,7 +87,9 @@ class Simulation:
         if position is None or position.next_offset != len(records):
             raise AssertionError(f"the subscriber rests at {position}, the log ends at {len(records)}")
         messages = {offset: _decoded(value) for offset, value in records.items()}
-        requests = Counter(one.request_id for one in messages.values() if one is not None and one.request_id)
+        requests = Counter(
+            message.request_id for message in messages.values() if message is not None and message.request_id
+        )
         if set(requests.values()) > {1} or not set(self.requested) <= set(requests):
             raise AssertionError(f"requests and messages differ: {requests}, {self.requested}")
         wanted = {
@@ -101,8 +103,12 @@ class Simulation:
     def _settled(self) -> list[Offset]:
         """Offsets of confirmations, without the failure of what was re-driven with success."""
         statuses = self._engine.statuses()
-        imported = {one.offset for one in statuses if one.status is PackageStatus.IMPORTED}
-        return [one.offset for one in statuses if one.status is PackageStatus.IMPORTED or one.offset not in imported]
+        imported = {status.offset for status in statuses if status.status is PackageStatus.IMPORTED}
+        return [
+            status.offset
+            for status in statuses
+            if status.status is PackageStatus.IMPORTED or status.offset not in imported
+        ]
 
     def _replay(self, target: MemoryTarget, offset: Offset, value: bytes) -> None:
         message = _decoded(value)
@@ -200,7 +206,7 @@ class Simulation:
         for _ in range(self.chance.randrange(1, 4)):
             path = self.chance.choice(_PATHS)
             if self.chance.random() < 0.3:
-                for gone in [one for one in self.source.nodes if is_within(one, path)]:
+                for gone in [node for node in self.source.nodes if is_within(node, path)]:
                     del self.source.nodes[gone]
             else:
                 self._put(path, self.chance.randbytes(self.chance.choice([5, 300])))

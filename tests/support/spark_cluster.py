@@ -94,7 +94,7 @@ class SparkCluster:
             words = ("--cores", "1", "--memory", self._settings.memory, "--webui-port", "0")
             self._run(f"worker-{number}", _WORKER, *words, "--work-dir", str(work), self.master)
         while self._joined() < self._settings.workers:
-            ended = any(one.poll() is not None for one in self._processes)
+            ended = any(process.poll() is not None for process in self._processes)
             if ended or deadline.is_over():
                 self.kill()
                 raise SparkClusterFailedError(f"the Spark cluster did not start:\n{self.log_tail()}")

@@ -54,8 +54,8 @@ class TcpProxy:
         with self._lock:
             pairs, self._pairs = self._pairs, set()
         for pair in pairs:
-            for one in pair:
-                _abort(one)
+            for item in pair:
+                _abort(item)
         self.resets += len(pairs)
         return len(pairs)
 
@@ -120,10 +120,10 @@ class TcpProxy:
                     self.passed_bytes += len(data)
         with self._lock:
             self._pairs.discard(pair)
-        for one in pair:
+        for item in pair:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                item.shutdown(socket.SHUT_RDWR)
+            item.close()
 
     def _hold_back(self, count: int) -> None:
         """Wait as long as a slow line needs for so many bytes; healed in between, no longer."""

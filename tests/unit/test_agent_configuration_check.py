@@ -22,7 +22,7 @@ def home_of(tmp_path: Path, **document: Any) -> Home:
 
 
 def found(tmp_path: Path, **document: Any) -> list[str]:
-    return [f"{one.key}: {one.text}" for one in problems_of(home_of(tmp_path, **document))]
+    return [f"{item.key}: {item.text}" for item in problems_of(home_of(tmp_path, **document))]
 
 
 def subscribers(*documents: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_statuses_kept_for_less_time_than_packages_are_warned_of(tmp_path: Path)
 
     assert warnings() == warnings(package_seconds=60) == warnings(package_seconds=None, status_seconds=None) == []
     short = warnings(status_seconds=7200)
-    assert [one.split()[1] for one in short] == ["status", "command", "event"]
+    assert [item.split()[1] for item in short] == ["status", "command", "event"]
     assert short[0].startswith("retention: status messages are kept for 7,200 seconds, packages for 604,800 seconds: ")
     (endless,) = warnings(package_seconds=None, status_seconds=None, status={"seconds": 3600})
     assert "packages without limit" in endless
@@ -107,7 +107,7 @@ def test_two_subscribers_share_neither_name_nor_target(tmp_path: Path) -> None:
     ]
 
 
-def test_nobody_waits_for_one_that_confirms_nothing(tmp_path: Path) -> None:
+def test_no_one_waits_for_one_that_confirms_nothing(tmp_path: Path) -> None:
     staged = {"name": "edge-2", "target": "files:edge-2", "staging": {"golden": "edge-1"}}
     assert found(tmp_path, agents=subscribers(EDGE, staged)) == [
         "agents.subscribers[1].staging.golden: edge-1 is not editable, so it confirms nothing to wait for"
@@ -285,7 +285,7 @@ def test_a_client_library_that_is_not_installed_is_found(
     assert problem.next_step == f'pip install "mailboat[{extra}]"'
 
 
-def test_a_journal_that_was_lost_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_journal_that_was_lost_is_not_made_again(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("")
     home = configured_home(file)

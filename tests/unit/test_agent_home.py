@@ -1,4 +1,4 @@
-"""The embedded home: made once, read by everybody, and clear about what is wrong with it."""
+"""The embedded home: made once, read by everyone, and clear about what is wrong with it."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_an_identity_is_given_once_even_where_links_are_not_possible(
     monkeypatch.undo()
     make_identity(tmp_path)
     assert Home(tmp_path, Config()).sling_id == identity
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["instance", "publishers", "subscribers"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["instance", "publishers", "subscribers"]
 
 
 def test_a_home_run_with_a_configuration_from_elsewhere_is_found_by_its_note(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_half_a_section_is_refused_by_its_key(folder: Path, section: dict[str, A
 
 
 def test_a_missing_client_library_is_named_with_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [one for one in sys.modules if one.startswith(("confluent_kafka", "mailboat.journal.kafka"))]:
+    for name in [module for module in sys.modules if module.startswith(("confluent_kafka", "mailboat.journal.kafka"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     home = Home(folder, decode_config({"journal": {"kafka": {"bootstrap_servers": BROKERS}}}))
@@ -109,7 +109,7 @@ def test_topics_are_kept_as_fits_what_they_carry() -> None:
     kept = {role: topic_settings(role, RetentionConfig(60.0, 30.0, 5000)) for role in TopicRole}
     package = kept.pop(TopicRole.PACKAGE)
     assert (package.retention_seconds, package.retention_bytes) == (60.0, 5000)
-    assert {one.retention_seconds for one in kept.values()} == {30.0}
+    assert {item.retention_seconds for item in kept.values()} == {30.0}
     assert [role for role, one in kept.items() if one.retention_bytes is not None] == [TopicRole.DISCOVERY]
     assert package.max_message_bytes > kept[TopicRole.STATUS].max_message_bytes
 

@@ -114,7 +114,7 @@ def test_clear_finds_packages_behind_many_of_other_publishers(
     monkeypatch.setattr(own_subscribers, "_READ", ReadLimits(max_records=1))
     others = [message(f"o{number}", pub_agent_name=AgentName("other")) for number in range(3)]
     wanted = [message(f"p{number}", paths=()) for number in range(3)]
-    records = [encode_message(one) for one in (*others, wanted[0], *others, *wanted[1:])]
+    records = [encode_message(item) for item in (*others, wanted[0], *others, *wanted[1:])]
     workspace.journal.append(workspace.package_topic, [NewRecord(value, headers) for headers, value in records])
     assert own.clear(AUTHOR, EDGE, 1).look()[0].offset == 3
     assert own.clear(AUTHOR, EDGE, 2).look()[0].offset == 7

@@ -58,8 +58,8 @@ def test_start_is_retried_with_growing_pauses_until_brokers_and_bucket_answer(
     whole = 1 + 2 + 4 + 8 + 16 + 5 * 30
     assert whole / 2 <= clock.monotonic() - began <= whole
     assert attempts.delays == 1
-    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert [one.partition("; next try")[0] for one in told] == [
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [item.partition("; next try")[0] for item in told] == [
         "the agents can't start: JournalUnavailable: no broker answers",
         "the agents can't start: BlobStoreUnavailable: no bucket",
     ]
@@ -73,7 +73,7 @@ def test_start_without_failures_serves_no_probes_meanwhile() -> None:
 
 def test_probes_show_every_agent_as_starting_with_the_error() -> None:
     starting = startup(SkippingClock())
-    assert {one.reason for one in starting.readiness().agents} == {"starting"}
+    assert {agent.reason for agent in starting.readiness().agents} == {"starting"}
     attempts = Attempts(SILENT)
     starting.run(attempts, attempts.note_delay)
     assert starting.liveness().alive

@@ -80,7 +80,7 @@ def test_a_named_state_ends_it_and_stays_visible() -> None:
     assert task.exit_code == 6
 
 
-def test_a_defect_is_logged_with_its_trace_and_takes_nobody_along(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_is_logged_with_its_trace_and_takes_no_one_along(caplog: pytest.LogCaptureFixture) -> None:
     task = task_of(lambda: Scripted(ZeroDivisionError()))
     task.worker.start()
     assert task.worker.join(PATIENCE_SECONDS)
@@ -88,7 +88,7 @@ def test_a_defect_is_logged_with_its_trace_and_takes_nobody_along(caplog: pytest
     assert task.report().cause == FailureCause(
         "AgentDefect", "internal error (ZeroDivisionError); the agent's log has the trace"
     )
-    assert [one.exc_info is not None for one in caplog.records] == [True]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
 def test_what_is_only_missing_for_a_while_is_waited_for() -> None:
@@ -161,7 +161,7 @@ def test_opening_is_awaited_until_it_is_decided() -> None:
     assert task.view().reason == "JournalTrimmed"
 
 
-def test_a_subscriber_that_cannot_open_now_keeps_nobody_waiting() -> None:
+def test_a_subscriber_that_cannot_open_now_keeps_no_one_waiting() -> None:
     def refuse() -> Scripted:
         raise StorageReadOnlyError("read-only")
 

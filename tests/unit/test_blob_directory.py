@@ -90,7 +90,7 @@ def test_a_document_that_is_too_large_for_memory_is_refused(store: DirectoryBlob
         store.documents.read("snap")
 
 
-def test_a_blob_that_vanishes_while_it_is_renewed_is_stored_anew(
+def test_a_blob_that_vanishes_while_it_is_renewed_is_stored_again(
     store: DirectoryBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sweeper removes it between the check and the renewal."""

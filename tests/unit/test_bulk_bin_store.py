@@ -31,12 +31,12 @@ def test_bins_come_back_as_they_were_and_in_order(numbers: Sequence[int], missin
             shelf.put(one_bin(number, 1 + number % 3, list(BinKind)[number % 2]))
         found = shelf.arranged()
         bins = sorted(found.bins(found.signatures), key=lambda one: one.order)
-        assert [one.signature for one in bins] == found.signatures
-        assert {one.content_bytes: one for one in bins} == {
+        assert [bin_.signature for bin_ in bins] == found.signatures
+        assert {bin_.content_bytes: bin_ for bin_ in bins} == {
             number: one_bin(number, 1 + number % 3, list(BinKind)[number % 2]) for number in numbers
         }
-        assert found.revision == revision_of((one.order, one.signature) for one in bins)
-        assert [one.signature for one in found.bins({number.to_bytes(32) for number in missing})] == [
+        assert found.revision == revision_of((bin_.order, bin_.signature) for bin_ in bins)
+        assert [bin_.signature for bin_ in found.bins({number.to_bytes(32) for number in missing})] == [
             signature for signature in found.signatures if int.from_bytes(signature) in missing
         ]
         assert len(found) == 40
@@ -45,9 +45,9 @@ def test_bins_come_back_as_they_were_and_in_order(numbers: Sequence[int], missin
 def test_the_borders_of_a_manifest_are_those_of_its_bins() -> None:
     with closing(BinStore()) as shelf:
         bins = [one_bin(number) for number in range(BUCKET_ROWS + 1)]
-        for one in reversed(bins):
-            shelf.put(one)
-        assert list(shelf.arranged().borders) == borders_of(one.order for one in bins)
+        for bin_ in reversed(bins):
+            shelf.put(bin_)
+        assert list(shelf.arranged().borders) == borders_of(bin_.order for bin_ in bins)
 
 
 def source_of(paths: Sequence[str]) -> MemorySource:

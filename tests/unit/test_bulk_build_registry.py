@@ -93,10 +93,10 @@ def test_publishers_of_one_source_do_not_wait_for_each_other(engine: Engine, oth
 
 
 def test_two_publishers_build_under_ids_of_their_own(engine: Engine, other: Engine, site: Path) -> None:
-    reports = [run(one, BuildOrder(recipe_for(one, site))) for one in (engine, other)]
+    reports = [run(item, BuildOrder(recipe_for(item, site))) for item in (engine, other)]
     assert reports[0].build_id != reports[1].build_id
-    again = [run(one, BuildOrder(recipe_for(one, site))) for one in (engine, other)]
-    assert [(one.published, one.build_id) for one in again] == [(0, one.build_id) for one in reports]
+    again = [run(item, BuildOrder(recipe_for(item, site))) for item in (engine, other)]
+    assert [(item.published, item.build_id) for item in again] == [(0, report.build_id) for report in reports]
 
 
 def test_a_recipe_names_the_publisher_that_is_asked_for_or_configured(boat: Any, site: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_build_that_says_nothing_of_its_publisher_is_nobodys(engine: Engine, s
     document = json.loads(library.documents.read(name) or b"")
     del document["recipe"]["publisher"]
     library.documents.write(name, json.dumps(document).encode())
-    assert [one.build_id for one in library.builds()] == [report.build_id]
+    assert [build.build_id for build in library.builds()] == [report.build_id]
     assert library.latest(recipe) is None
 
 
@@ -163,7 +163,7 @@ def test_what_was_built_and_never_published_is_not_taken_for_present_by_the_next
         ("release-7", BuildState.BUILDING, "another", False),
     ],
 )
-def test_a_build_that_nobody_named_goes_on_at_any_revision_until_it_is_published(
+def test_a_build_that_no_one_named_goes_on_at_any_revision_until_it_is_published(
     engine: Engine, site: Path, build_id: str, state: BuildState, revision: str, *, goes_on: bool
 ) -> None:
     recipe, library = recipe_for(engine, site), BuildRegistry(engine.blobs.builds)
@@ -278,7 +278,7 @@ CLAIM = Driver("one", "there", 4_000_000, "1", 0)
 
 
 @given(st.sampled_from([*places(stored(CLAIM))]), ANY_JSON)
-def test_whatever_a_claim_says_it_is_free_when_nobody_renews_it(place: tuple[str | int, ...], value: Any) -> None:
+def test_whatever_a_claim_says_it_is_free_when_no_one_renews_it(place: tuple[str | int, ...], value: Any) -> None:
     clock = SkippingClock()
     claim = replace(CLAIM, renewed_ms=int(clock.now().timestamp() * 1000))
     documents = MemoryBlobStore(clock).builds

@@ -79,7 +79,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def messages(engine: Engine) -> list[PackageMessage]:
-    return [decode_package(one.value) for one in engine.records()]
+    return [decode_package(record.value) for record in engine.records()]
 
 
 def assert_imported(engine: Engine, site: Path) -> None:
@@ -96,14 +96,14 @@ def test_a_build_publishes_its_packages_in_order_and_subscribers_come_to_the_sou
     assert report.state == "complete"
     assert report.published == report.total == report.packages == report.built == len(found)
     assert (report.first_offset, report.last_offset) == (0, len(found) - 1)
-    places = [one.bulk for one in found if one.bulk is not None]
-    assert [(one.build_id, one.sequence, one.total) for one in places] == [
+    places = [item.bulk for item in found if item.bulk is not None]
+    assert [(place.build_id, place.sequence, place.total) for place in places] == [
         (report.build_id, number, len(found)) for number in range(len(found))
     ]
-    assert [one.request_id for one in found] == [f"bulk-{report.build_id}-{number}" for number in range(len(found))]
+    assert [item.request_id for item in found] == [f"bulk-{report.build_id}-{number}" for number in range(len(found))]
     assert found[0].deep_paths == ()
-    assert any(one.payload_ref for one in found)
-    assert any(one.payload for one in found)
+    assert any(item.payload_ref for item in found)
+    assert any(item.payload for item in found)
     assert_imported(engine, site)
 
 
@@ -177,7 +177,7 @@ def test_a_copy_is_recognised_by_what_was_chosen(
     run(engine, BuildOrder(recipe))
     copy_in_place(site, tmp_path)
     if is_touched:
-        for page in (one for one in site.rglob("*") if one.is_file()):
+        for page in (path for path in site.rglob("*") if path.is_file()):
             os.utime(page, ns=(1, 1))
     stages = LocalStages(engine.blobs)
     report = run(engine, BuildOrder(recipe), stages)
@@ -263,9 +263,9 @@ class SlowStages(LocalStages):
         self.stored = list[int]()
 
     def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
-        for one in super().build(recipe, bins):
+        for item in super().build(recipe, bins):
             self.engine.parts.clock.wait(threading.Event(), STORE_SECONDS / 2)
-            yield one
+            yield item
             library = BuildRegistry(self.engine.blobs.builds)
             self.stored.append(sum(1 for _ in library.manifest(library.builds()[0]).signatures()))
 
@@ -328,7 +328,7 @@ def test_what_can_not_be_read_is_left_out_and_not_removed(engine: Engine, site: 
     (site / "a/3.html").unlink()
     (site / "a/3.html").symlink_to("/")
     report = run(engine, BuildOrder(recipe_for(engine, site)))
-    assert [(one.path, one.name) for one in report.problems] == [("/a/3.html", "PathRefused")]
+    assert [(problem.path, problem.name) for problem in report.problems] == [("/a/3.html", "PathRefused")]
     with closing(engine.target("sqlite", "fresh")) as target:
         engine.subscriber(target).run(Until.CAUGHT_UP)
         assert target.source().node(NodePath("/a/3.html")) is not None
@@ -367,13 +367,13 @@ def test_the_packages_of_a_build_have_the_same_bytes_and_ids_in_every_build(site
         with memory_engine(tmp_path / name) as engine:
             recipe = msgspec.structs.replace(recipe_for(engine, site), log="")
             builder = BinBuilder(recipe, BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}))
-            bins = [one for one in cut_whole(FolderSource(site), recipe.roots, BUDGET) if isinstance(one, Bin)]
-            built = [builder.build(one) for one in (bins if name == "one" else reversed(bins))]
-            found.append(sorted((one for one in built if isinstance(one, BuiltBin)), key=lambda one: one.order))
+            bins = [item for item in cut_whole(FolderSource(site), recipe.roots, BUDGET) if isinstance(item, Bin)]
+            built = [builder.build(item) for item in (bins if name == "one" else reversed(bins))]
+            found.append(sorted((item for item in built if isinstance(item, BuiltBin)), key=lambda one: one.order))
     assert found[0] == found[1]
-    ids = {package_id_of(BuildId("b"), 3, one.package_digest, 1) for one in found[0]}
+    ids = {package_id_of(BuildId("b"), 3, item.package_digest, 1) for item in found[0]}
     assert len(ids) == len(found[0])
-    assert all(one.startswith("dstrpck-1-") and one[24] == "8" for one in ids)
+    assert all(item.startswith("dstrpck-1-") and item[24] == "8" for item in ids)
 
 
 def a_checkout(folder: Path, handling: str = "merge") -> Path:
@@ -416,7 +416,7 @@ def test_access_control_and_node_types_of_a_source_are_kept(engine: Engine, tmp_
     recipe = recipe_for(engine, tmp_path / "checkout", ["/a"])
     recipe = msgspec.structs.replace(recipe, package_type=FILEVAULT, inline_package_bytes=10_000)
     builder = BinBuilder(recipe, BuildPorts(source, engine.blobs, {FILEVAULT: FilevaultCodec()}))
-    (one,) = [one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)]
+    (one,) = [item for item in cut_whole(source, recipe.roots, BUDGET) if isinstance(item, Bin)]
     built = builder.build(one)
     assert isinstance(built, BuiltBin)
     assert built.payload is not None
@@ -476,7 +476,7 @@ def test_a_second_driver_is_refused_as_soon_as_the_first_is_heard_of(engine: Eng
     assert documents.names("b.claim-") == ["b.claim-000001"]
 
 
-def test_a_second_driver_waits_for_the_end_of_a_lease_that_nobody_renews(engine: Engine) -> None:
+def test_a_second_driver_waits_for_the_end_of_a_lease_that_no_one_renews(engine: Engine) -> None:
     clock = SkippingClock()
     documents = engine.blobs.builds
     first = BuildClaim(documents, claimed_build(BuildId("b")), driver("one", host="there"), clock)
@@ -514,7 +514,7 @@ def test_a_damaged_manifest_is_a_named_state(engine: Engine, site: Path) -> None
     library = BuildRegistry(engine.blobs.builds)
     build = library.read(report.build_id)
     assert build is not None
-    (name,) = [one for one in library.documents.names() if ".rows-" in one][:1]
+    (name,) = [name for name in library.documents.names() if ".rows-" in name][:1]
     library.documents.write(name, b"no parquet")
     with pytest.raises(ManifestDamagedError, match="can't be read"):
         list(library.manifest(build).ordered())
@@ -529,7 +529,7 @@ def test_a_manifest_with_a_flipped_byte_is_told_with_its_part_or_read_as_it_was(
     library = BuildRegistry(engine.blobs.builds)
     manifest = library.manifest(library.builds()[0])
     rows, told = list(manifest.ordered()), 0
-    for name in (one for part in ("rows-", "order") for one in library.documents.names(f"{report.build_id}.{part}")):
+    for name in (name for part in ("rows-", "order") for name in library.documents.names(f"{report.build_id}.{part}")):
         stored = library.documents.read(name) or b""
         for place in range(0, len(stored), 13):
             library.documents.write(name, stored[:place] + bytes([stored[place] ^ 255]) + stored[place + 1 :])
@@ -587,7 +587,7 @@ def test_old_builds_of_a_source_are_forgotten_and_the_newest_are_kept(engine: En
         (site / "index.html").write_text(f"revision {number}")
         run(engine, BuildOrder(recipe_for(engine, site), BuildId(f"b{number}")))
     library = BuildRegistry(engine.blobs.builds)
-    assert {one.build_id for one in library.builds()} == {f"b{number}" for number in range(2, 7)}
+    assert {build.build_id for build in library.builds()} == {f"b{number}" for number in range(2, 7)}
     assert {name.split(".")[0] for name in library.documents.names()} == {f"b{number}" for number in range(2, 7)}
 
 
@@ -609,7 +609,7 @@ def run_until_built(engine: Engine, order: BuildOrder) -> None:
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
-def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_it_is_built_anew(
+def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_it_is_built_again(
     dying: Engine, site: Path, *, is_binary: bool
 ) -> None:
     order = BuildOrder(recipe_for(dying, site), BuildId("old"))
@@ -637,7 +637,7 @@ def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_
         ("old.order", "its part old.order is gone"),
     ],
 )
-def test_a_build_whose_manifest_lost_a_part_publishes_nothing_until_it_is_built_anew(
+def test_a_build_whose_manifest_lost_a_part_publishes_nothing_until_it_is_built_again(
     dying: Engine, site: Path, monkeypatch: pytest.MonkeyPatch, lost: str, said: str
 ) -> None:
     monkeypatch.setattr("mailboat.bulk.build_manifest.HELD_BYTES", 2_000)
@@ -686,6 +686,6 @@ def test_a_manifest_keeps_the_order_over_its_buckets(
     assert build is not None
     assert len(build.borders) > 3
     rows = list(BuildRegistry(engine.blobs.builds).manifest(build).ordered())
-    assert [one.order for one in rows] == sorted(one.order for one in rows)
+    assert [row.order for row in rows] == sorted(row.order for row in rows)
     assert len(rows) == report.packages
     assert_imported(engine, site)

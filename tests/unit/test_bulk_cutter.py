@@ -67,9 +67,9 @@ budgets = st.builds(Budget, st.sampled_from([1, 60, 200, 1_000]), st.sampled_fro
 
 def listed(tree: Tree, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | UnlistedEntry]:
     """The listing of a subtree, or of one node."""
-    for one in sorted(tree, key=key_of):
-        if one == path or (is_deep and is_within(one, path)):
-            yield ListedNode(one, tree[one], hashlib.sha256(f"{one} {tree[one]}".encode()).digest())
+    for item in sorted(tree, key=key_of):
+        if item == path or (is_deep and is_within(item, path)):
+            yield ListedNode(item, tree[item], hashlib.sha256(f"{item} {tree[item]}".encode()).digest())
 
 
 def branches(tree: Tree, chance: random.Random) -> Iterator[Branch]:
@@ -94,19 +94,19 @@ def cut(tree: Tree, budget: Budget, divided: Sequence[Branch] | None = None) -> 
     for path, is_deep in divided if divided is not None else [Branch(ROOT, is_deep=True)]:
         items = listed(tree, path, is_deep=is_deep)
         found: Iterator[Cut] = Cutter(budget).cut(items) if is_deep else items
-        for one in found:
-            if isinstance(one, Bin):
-                bins.append(one)
+        for item in found:
+            if isinstance(item, Bin):
+                bins.append(item)
             else:
-                loose.append(one)
-    bins += [one for one in finish_cut(loose, budget) if isinstance(one, Bin)]
+                loose.append(item)
+    bins += [finish_bin_ for finish_bin_ in finish_cut(loose, budget) if isinstance(finish_bin_, Bin)]
     return sorted(bins, key=lambda one: one.order)
 
 
 @settings(deadline=None, max_examples=examples(150))
 @given(trees(), budgets)
 def test_the_bins_are_a_partition_of_the_tree(tree: Tree, budget: Budget) -> None:
-    owned = Counter(path for one in cut(tree, budget) for path in tree if filter_of(one).covers(path))
+    owned = Counter(path for bin_ in cut(tree, budget) for path in tree if filter_of(bin_).covers(path))
     assert owned == dict.fromkeys(tree, 1)
 
 
@@ -122,24 +122,24 @@ def test_the_bins_are_the_same_however_the_tree_is_divided_among_tasks(tree: Tre
 @settings(deadline=None, max_examples=examples(100))
 @given(trees(), budgets)
 def test_a_bin_keeps_the_budget_unless_one_node_is_beyond_it(tree: Tree, budget: Budget) -> None:
-    for one in cut(tree, budget):
-        nodes = [path for path in tree if filter_of(one).covers(path)]
-        assert one.nodes == len(nodes)
-        assert one.content_bytes == sum(tree[path] for path in nodes)
-        is_kept = one.nodes <= budget.max_nodes and one.content_bytes <= budget.max_content_bytes
+    for bin_ in cut(tree, budget):
+        nodes = [path for path in tree if filter_of(bin_).covers(path)]
+        assert bin_.nodes == len(nodes)
+        assert bin_.content_bytes == sum(tree[path] for path in nodes)
+        is_kept = bin_.nodes <= budget.max_nodes and bin_.content_bytes <= budget.max_content_bytes
         assert is_kept or len(nodes) == 1
-        assert filter_of(one).is_simple
+        assert filter_of(bin_).is_simple
 
 
 @settings(deadline=None, max_examples=examples(100))
 @given(trees(), budgets)
 def test_the_skeleton_comes_first_and_each_kind_in_walk_order(tree: Tree, budget: Budget) -> None:
     bins = cut(tree, budget)
-    kinds = [one.kind for one in bins]
+    kinds = [bin_.kind for bin_ in bins]
     assert kinds == sorted(kinds, key=list(BinKind).index)
-    skeleton = [root for one in bins if one.kind is BinKind.SKELETON for root in one.roots]
+    skeleton = [root for bin_ in bins if bin_.kind is BinKind.SKELETON for root in bin_.roots]
     assert skeleton == sorted(skeleton, key=key_of)
-    firsts = [key_of(one.roots[0]) for one in bins if one.kind is BinKind.CONTENT]
+    firsts = [key_of(bin_.roots[0]) for bin_ in bins if bin_.kind is BinKind.CONTENT]
     assert firsts == sorted(firsts)
 
 
@@ -147,7 +147,7 @@ def test_the_skeleton_comes_first_and_each_kind_in_walk_order(tree: Tree, budget
 @given(trees(), budgets, st.data())
 def test_the_revision_changes_with_any_node(tree: Tree, budget: Budget, data: st.DataObject) -> None:
     def revision(some: Tree) -> bytes:
-        return revision_of((one.order, one.signature) for one in cut(some, budget))
+        return revision_of((bin_.order, bin_.signature) for bin_ in cut(some, budget))
 
     changed = data.draw(st.sampled_from(sorted(tree)))
     assert revision(tree) == revision(dict(reversed(tree.items())))
@@ -163,10 +163,10 @@ def test_nothing_above_what_can_not_be_listed_is_owned_with_its_subtree(
     rest = {path: size for path, size in tree.items() if not is_within(path, hidden)}
     items: list[Loose] = [*listed(rest, ROOT), UnlistedEntry(hidden, PathRefusedError("a socket"))]
     found = list(finish_cut(items, budget))
-    assert [one.path for one in found if isinstance(one, UnlistedEntry)] == [hidden]
-    bins = [one for one in found if isinstance(one, Bin)]
-    assert Counter(path for one in bins for path in rest if filter_of(one).covers(path)) == dict.fromkeys(rest, 1)
-    assert not any(filter_of(one).covers(hidden) for one in bins)
+    assert [item.path for item in found if isinstance(item, UnlistedEntry)] == [hidden]
+    bins = [item for item in found if isinstance(item, Bin)]
+    assert Counter(path for bin_ in bins for path in rest if filter_of(bin_).covers(path)) == dict.fromkeys(rest, 1)
+    assert not any(filter_of(bin_).covers(hidden) for bin_ in bins)
 
 
 def test_a_small_change_of_a_large_tree_changes_few_packages() -> None:
@@ -176,21 +176,21 @@ def test_a_small_change_of_a_large_tree_changes_few_packages() -> None:
         folder = "abcdefgh"[min(int(chance.expovariate(0.5)), 7)]
         tree[NodePath(f"/{folder}/page-{number}")] = int(chance.lognormvariate(9, 1))
     budget = Budget(1_000_000, 200)
-    before = {one.signature: one for one in cut(tree, budget)}
+    before = {bin_.signature: bin_ for bin_ in cut(tree, budget)}
     changed = dict(tree)
     for number in range(8_000, 8_008):
         changed[NodePath(f"/a/page-{number}")] = 8_000
     del changed[next(path for path in tree if path.startswith("/b/"))]
-    after = [one for one in cut(changed, budget) if one.signature not in before]
+    after = [bin_ for bin_ in cut(changed, budget) if bin_.signature not in before]
     assert 0 < len(after) <= 2 * 9
 
 
 def test_a_folder_with_very_many_children_is_cut_into_packages_whose_paths_a_message_can_name() -> None:
     tree = {NodePath("/hot"): 0} | {NodePath(f"/hot/{number:06}"): 1 for number in range(20_000)}
     bins = cut(tree, Budget(10**9, 10_000))
-    content = [one for one in bins if one.kind is BinKind.CONTENT]
-    assert all(len(one.roots) <= MAX_PATHS for one in content)
-    assert sum(len(one.roots) for one in content) == 20_000
+    content = [bin_ for bin_ in bins if bin_.kind is BinKind.CONTENT]
+    assert all(len(item.roots) <= MAX_PATHS for item in content)
+    assert sum(len(item.roots) for item in content) == 20_000
     assert 20_000 / MAX_PATHS <= len(content) <= 4 * 20_000 / MAX_PATHS
 
 
@@ -199,16 +199,16 @@ def test_long_paths_are_bounded_by_their_bytes() -> None:
     folder = NodePath("/" + "/".join([name] * 10))
     tree = dict.fromkeys([*above_of(folder), folder], 0)
     tree |= {NodePath(f"{folder}/{number:03}"): 1 for number in range(200)}
-    for one in cut(tree, Budget(10**9, 150)):
-        assert sum(map(len, one.roots)) <= MAX_PATH_BYTES
+    for bin_ in cut(tree, Budget(10**9, 150)):
+        assert sum(map(len, bin_.roots)) <= MAX_PATH_BYTES
 
 
 def test_a_package_has_so_many_nodes_only_that_its_message_can_name_a_binary_of_each() -> None:
     tree = {NodePath("/hot"): 0} | {NodePath(f"/hot/{number:06}"): 30 for number in range(27_500)}
     tree |= {NodePath("/warm"): 0} | {NodePath(f"/warm/{number:06}"): 30 for number in range(MAX_NODES - 1)}
     bins = cut(tree, Budget(10**9, 100_000))
-    assert max(one.nodes for one in bins) == MAX_NODES
-    assert sum(one.nodes for one in bins) == len(tree)
+    assert max(bin_.nodes for bin_ in bins) == MAX_NODES
+    assert sum(bin_.nodes for bin_ in bins) == len(tree)
     largest = tuple(
         NodePath("/" + f"{number:03}".ljust(MAX_PATH_BYTES // MAX_PATHS - 1, "x")) for number in range(MAX_PATHS)
     )
@@ -234,7 +234,7 @@ def test_a_package_with_more_binaries_than_a_message_can_name_is_told_before_any
     recipe = Recipe(str(tmp_path / "site"), (ROOT,), inline_binary_bytes=16)
     with memory_engine(tmp_path / "home") as engine:
         builder = BinBuilder(recipe, BuildPorts(source, engine.blobs, {"tree": TreeCodec()}))
-        (one,) = (one for one in cut_whole(source, recipe.roots, recipe.budget) if isinstance(one, Bin))
+        (one,) = (item for item in cut_whole(source, recipe.roots, recipe.budget) if isinstance(item, Bin))
         result = builder.build(one)
     assert isinstance(result, Problem)
     assert (result.path, result.name) == ("/films", "LimitExceeded")
@@ -248,13 +248,13 @@ def test_a_path_of_a_hundred_names_with_a_large_binary_at_its_end_is_a_chain_and
         tree[path] = 0
     tree[path] = 2 * 1024**3
     bins = cut(tree, Budget())
-    assert [one.roots for one in bins if one.kind is BinKind.CONTENT] == [(path,)]
-    assert sum(one.nodes for one in bins if one.kind is BinKind.SKELETON) == 99
+    assert [bin_.roots for bin_ in bins if bin_.kind is BinKind.CONTENT] == [(path,)]
+    assert sum(bin_.nodes for bin_ in bins if bin_.kind is BinKind.SKELETON) == 99
 
 
 def test_the_root_is_never_owned_with_all_that_is_below_it() -> None:
     tree = {ROOT: 1, NodePath("/a"): 1}
-    assert [(one.kind, one.roots) for one in cut(tree, Budget())] == [
+    assert [(bin_.kind, bin_.roots) for bin_ in cut(tree, Budget())] == [
         (BinKind.SKELETON, (ROOT,)),
         (BinKind.CONTENT, (NodePath("/a"),)),
     ]
@@ -270,11 +270,11 @@ def test_a_folder_is_cut_the_same_whether_its_source_lists_branches_or_all(tmp_p
         divided = plan_branches(source, (ROOT,), wanted)
         assert len(divided) >= min(wanted, 12)
         for branch in divided:
-            for one in cut_branch(source, branch, budget):
-                if isinstance(one, Bin):
-                    found.append(one)
+            for item in cut_branch(source, branch, budget):
+                if isinstance(item, Bin):
+                    found.append(item)
                 else:
-                    loose.append(one)
+                    loose.append(item)
         assert sorted([*found, *finish_cut(loose, budget)], key=repr) == whole
 
 
@@ -283,9 +283,9 @@ def test_what_can_not_be_read_is_told_with_its_path_and_the_rest_is_cut(tmp_path
     (tmp_path / "a/outside").symlink_to("/")
     (tmp_path / "a/loop").symlink_to(tmp_path / "a")
     found = list(cut_whole(source, (ROOT,), Budget()))
-    told = {one.path: one.error.name for one in found if isinstance(one, UnlistedEntry)}
+    told = {item.path: item.error.name for item in found if isinstance(item, UnlistedEntry)}
     assert told == {"/a/outside": "PathRefused", "/a/loop": "PathRefused"}
-    owned = {(one.kind, root) for one in found if isinstance(one, Bin) for root in one.roots}
+    owned = {(item.kind, root) for item in found if isinstance(item, Bin) for root in item.roots}
     assert owned == {(BinKind.SKELETON, "/a"), (BinKind.CONTENT, "/a/page.html"), (BinKind.CONTENT, "/b.html")}
 
 
@@ -293,11 +293,11 @@ def test_a_plan_sums_up_and_shows_the_largest_packages(tmp_path: Path) -> None:
     source = write_site(tmp_path, {"large.bin": b"x" * 900, "a/1": "1", "a/2": "22"})
     plan = plan_of(cut_whole(source, (ROOT,), Budget(100, 10)))
     assert (plan.packages, plan.skeleton, plan.nodes, plan.content_bytes) == (2, 0, 4, 903)
-    assert (plan.largest_bytes, [one.roots for one in plan.largest]) == (900, [("/large.bin",), ("/a",)])
+    assert (plan.largest_bytes, [item.roots for item in plan.largest]) == (900, [("/large.bin",), ("/a",)])
 
 
 def test_roots_below_others_are_dropped_and_none_is_an_error() -> None:
-    roots = [NodePath(one) for one in ("/b/c", "/a!x", "/b", "/a", "/a/b")]
+    roots = [NodePath(item) for item in ("/b/c", "/a!x", "/b", "/a", "/a/b")]
     assert outermost(roots) == ("/a", "/a!x", "/b")
     with pytest.raises(UsageError, match="at least one path"):
         outermost([])
@@ -319,9 +319,9 @@ def test_units_and_skeletons_of_branches_are_taken_as_they_are() -> None:
     above = ListedNode(NodePath("/a"), 0, signature)
     unit = Unit(NodePath("/a/u"), 10, 2, signature)
     whole = list(Cutter(Budget(100, 10)).cut([above, unit]))
-    assert [type(one) for one in whole] == [Unit]
+    assert [type(item) for item in whole] == [Unit]
     split = list(Cutter(Budget(100, 10)).cut([above, unit, SkeletonNode(NodePath("/a/z"), 0, signature)]))
-    assert [type(one) for one in split] == [SkeletonNode, SkeletonNode, Bin]
+    assert [type(item) for item in split] == [SkeletonNode, SkeletonNode, Bin]
 
 
 def test_a_folder_lists_what_it_holds_without_reading_it(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_folder_lists_what_it_holds_without_reading_it(tmp_path: Path) -> None
     before = list(source.listed(ROOT))
     (tmp_path / "a/page.html").write_text("other")
     after = list(source.listed(ROOT))
-    assert [one.path for one in before] == [one.path for one in after] == ["/a", "/a/page.html"]
+    assert [item.path for item in before] == [item.path for item in after] == ["/a", "/a/page.html"]
     assert before[0] == after[0]
     assert before[1] != after[1]
     assert list(source.listed(NodePath("/none"))) == []
@@ -351,6 +351,8 @@ def test_a_namespace_that_changed_makes_other_bins_of_the_nodes_that_use_it() ->
             cut_whole(MemorySource(nodes, namespaces={"acme": (uri,)}), [NodePath("/a"), NodePath("/b")], Budget(1, 1))
         )
 
-    before, after = ({one.roots: one.signature for one in bins(uri) if isinstance(one, Bin)} for uri in ("u:1", "u:2"))
+    before, after = (
+        {bin_.roots: bin_.signature for bin_ in bins(uri) if isinstance(bin_, Bin)} for uri in ("u:1", "u:2")
+    )
     assert before.keys() == after.keys()
     assert {roots for roots in before if before[roots] != after[roots]} == {("/a",)}

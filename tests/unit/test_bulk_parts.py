@@ -182,8 +182,8 @@ def steps_of(engine: Engine, parts: Sequence[Part], **settings: object) -> list[
 
     engine.journal.append = noting  # type: ignore[method-assign]  # of this test's engine
     publisher = engine.publisher(engine.publishing_with(**settings))
-    placed = list(publisher.parts.ship(((one, None) for one in parts), "folder:/site"))
-    assert [one.offset for one in placed] == list(range(len(parts)))
+    placed = list(publisher.parts.ship(((part, None) for part in parts), "folder:/site"))
+    assert [item.offset for item in placed] == list(range(len(parts)))
     return steps
 
 
@@ -224,8 +224,8 @@ def test_of_a_step_that_the_journal_took_a_part_of_the_rest_is_appended_by_the_n
         with pytest.raises(AppendUncertainError):
             run(engine, order)
     run(engine, order)
-    found = [decode_package(one.value).bulk for one in engine.records()]
-    assert [one.sequence for one in found if one is not None] == list(range(len(found)))
+    found = [decode_package(record.value).bulk for record in engine.records()]
+    assert [item.sequence for item in found if item is not None] == list(range(len(found)))
     assert len(found) > STEP_PARTS
     assert list(engine.publisher().publish_changed(FolderSource(site))) == []
 

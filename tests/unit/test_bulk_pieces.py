@@ -122,8 +122,8 @@ def test_the_driver_builds_a_few_packages_itself(boat: Any, tmp_path: Path) -> N
         place = ExecutorWorkspace.of(workspace.home)
     runner = FakeRunner(failing=0)
     pipeline = SparkPipeline(cast("StageRunner", runner), place, SmallBuild(packages=2, content_bytes=1_000))
-    found = [one for one in pipeline.cut(recipe) if isinstance(one, Bin)]
-    assert [type(one).__name__ for one in pipeline.build(recipe, found)] == ["BuiltBin"]
+    found = [bin_ for bin_ in pipeline.cut(recipe) if isinstance(bin_, Bin)]
+    assert [type(item).__name__ for item in pipeline.build(recipe, found)] == ["BuiltBin"]
     assert runner.pieces == 0
     for large in ([bin_of(number) for number in range(3)], [bin_of(0, 1_001)]):
         list(pipeline.build(recipe, large))

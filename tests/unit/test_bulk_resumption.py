@@ -176,7 +176,7 @@ def test_a_publication_of_the_source_after_a_dead_build_is_not_turned_back_by_ha
     assert_imported(engine, site)
 
 
-def test_a_fresh_disk_publishes_anew_what_was_deleted_after_the_last_build(engine: Engine, site: Path) -> None:
+def test_a_fresh_disk_publishes_again_what_was_deleted_after_the_last_build(engine: Engine, site: Path) -> None:
     first = build(engine, site)
     ask(engine, Action.DELETE, "/a")
     engine.forget_state()
@@ -187,7 +187,7 @@ def test_a_fresh_disk_publishes_anew_what_was_deleted_after_the_last_build(engin
     assert build(engine, site).published == 0
 
 
-def test_a_fresh_disk_publishes_anew_what_it_can_not_look_up_in_the_log(engine: Engine, site: Path) -> None:
+def test_a_fresh_disk_publishes_again_what_it_can_not_look_up_in_the_log(engine: Engine, site: Path) -> None:
     first = build(engine, site)
     ask(engine, Action.DELETE, "/a")
     engine.journal.truncate(PACKAGES, Offset(first.published + 1))
@@ -219,8 +219,8 @@ def test_a_fresh_disk_goes_on_with_a_dead_build_until_something_else_follows(
     for count in (1, 4):
         die(engine, deaths, site, (Failpoint.BULK_PART_PUBLISHED, count), build_id)
         engine.forget_state()
-    dead = [decode_package(one.value).bulk for one in engine.records()[before:]]
-    assert [one and one.sequence for one in dead] == list(range(6))
+    dead = [decode_package(record.value).bulk for record in engine.records()[before:]]
+    assert [item and item.sequence for item in dead] == list(range(6))
     ask(engine, Action.DELETE, "/a")
     engine.forget_state()
     build(engine, site, build_id)
@@ -247,7 +247,7 @@ def test_builds_of_two_sources_may_be_under_way_at_once(engine: Engine, deaths: 
     reports = list[BuildReport]()
     deaths.plan(Failpoint.BULK_PART_PUBLISHED, 2, lambda: reports.append(build(engine, site.parent / "r2")))
     reports.append(build(engine, site))
-    assert [one.published for one in reports] == [one.total for one in reports]
+    assert [report.published for report in reports] == [report.total for report in reports]
 
 
 def test_a_driver_that_was_frozen_finds_that_another_one_has_its_source(
@@ -276,7 +276,7 @@ def test_what_was_left_out_and_is_gone_now_is_removed(
     build(engine, site)
     replace_by_link(site / "index.html")
     for _ in range(2):
-        assert [one.path for one in build(engine, site, build_id).problems] == ["/index.html"]
+        assert [problem.path for problem in build(engine, site, build_id).problems] == ["/index.html"]
     (site / "index.html").unlink()
     if is_fresh:
         engine.forget_state()
@@ -317,12 +317,12 @@ def test_a_dead_build_does_not_leave_out_what_is_gone_since(
 def test_other_reasons_to_leave_out_the_same_are_told(engine: Engine, site: Path) -> None:
     for _ in range(2):
         replace_by_link(site / "index.html")
-        assert [one.name for one in build(engine, site).problems] == ["PathRefused"]
+        assert [problem.name for problem in build(engine, site).problems] == ["PathRefused"]
         (site / "index.html").unlink()
         os.mkfifo(site / "index.html")
         report = build(engine, site)
         assert report.published == 0
-        assert [one.path for one in report.problems] == ["/index.html"]
+        assert [problem.path for problem in report.problems] == ["/index.html"]
 
 
 @pytest.mark.parametrize("build_id", [None, NAMED])

@@ -88,8 +88,8 @@ def test_stretches_cover_what_a_topic_holds_and_is_asked_for() -> None:
     journal.append(topic, [NewRecord(b"x")] * 10)
     journal.truncate(topic, Offset(3))
     found = stretches(journal, topic, range(9), 4)
-    assert [(one.low, one.high) for one in found] == [(3, 7), (7, 9)]
-    assert [(one.low, one.high) for one in stretches(journal, topic, range(20, 30), 4)] == [(20, 20)]
+    assert [(item.low, item.high) for item in found] == [(3, 7), (7, 9)]
+    assert [(stretch.low, stretch.high) for stretch in stretches(journal, topic, range(20, 30), 4)] == [(20, 20)]
 
 
 @given(st.lists(st.integers(0, 1_000_000), min_size=1, max_size=60), st.integers(1, 12))

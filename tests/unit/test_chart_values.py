@@ -39,6 +39,6 @@ def test_every_value_of_the_schema_has_a_default_in_the_chart() -> None:
     def paths(part: Any, path: str) -> set[str]:
         part = schema["definitions"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
         inner = part.get("properties", {})
-        return {path} | {one for name in inner for one in paths(inner[name], f"{path}.{name}".strip("."))}
+        return {path} | {item for name in inner for item in paths(inner[name], f"{path}.{name}".strip("."))}
 
     assert paths(schema, "") - {"", "global"} == found

@@ -116,7 +116,7 @@ def test_of_very_many_problems_the_first_are_shown_and_all_are_in_the_document()
     assert (document["build_id"], document["start_seconds"]) == ("b", 4.0)
 
 
-def test_status_shows_each_build_and_how_far_everybody_is() -> None:
+def test_status_shows_each_build_and_how_far_everyone_is() -> None:
     builds = [
         BuildView("release-7", "author", "published", 40, 40, 3_000_000, 0, 39, 1, 2, (EDGE,)),
         BuildView("release-9", "author", "incomplete", 40, 40, 90, 0, 39, 1, 2, (EDGE, WEST)),
@@ -151,7 +151,7 @@ def test_a_plan_shows_names_that_differ_in_case(tmp_path: Path) -> None:
         {"a/Readme.txt": "x", "a/README.txt": "y", "b/one": "1", "B/two": "2", "c/e\u0301": "1", "c/\u00e9": "2"},
     )
     found = plan(tmp_path, Budget())
-    assert [one.path for one in found.refused] == ["/a/Readme.txt", "/b", "/c/\u00e9"]
+    assert [item.path for item in found.refused] == ["/a/Readme.txt", "/b", "/c/\u00e9"]
     assert lines_of(plan_report(found))[-4:] == [
         "disks that ignore case refuse, and so does a build with limits.refuse_collisions:",
         "  /a/Readme.txt  LimitExceeded: 'README.txt' and 'Readme.txt' differ in case or Unicode form only",

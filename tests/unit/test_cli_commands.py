@@ -48,22 +48,22 @@ def test_every_name_leads_to_a_command_and_back() -> None:
 @pytest.mark.parametrize("path", ALL)
 def test_a_command_and_its_options_are_explained(path: str) -> None:
     assert ALL[path].help.strip().endswith((".", "."))
-    for one in ALL[path].params:
-        assert (getattr(one, "help", "") or "").strip().endswith("."), one.name
+    for param in ALL[path].params:
+        assert (getattr(param, "help", "") or "").strip().endswith("."), param.name
 
 
 @pytest.mark.parametrize("path", ALL)
 def test_a_command_and_its_options_are_documented(path: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     assert re.search(rf"^#+ `{path}(?: .*)?`$", page, re.MULTILINE)
-    for one in ALL[path].params:
-        if one.param_type_name == "option":
-            assert one.opts[0] in page
+    for param in ALL[path].params:
+        if param.param_type_name == "option":
+            assert param.opts[0] in page
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path != "mailboat completion"])
 def test_a_command_takes_the_options_that_all_take(path: str) -> None:
-    assert {"home", "output", "verbose"} <= {one.name for one in ALL[path].params}
+    assert {"home", "output", "verbose"} <= {param.name for param in ALL[path].params}
 
 
 @pytest.mark.parametrize("path", ALL)
@@ -72,11 +72,13 @@ def test_help_page_names_values_in_one_style(path: str, capsys: pytest.CaptureFi
     page = capsys.readouterr().out
     assert "<" not in page.replace("<(", "")
     assert page.startswith(f"Usage: {path} ")
-    for one in ALL[path].params:
-        if one.param_type_name == "option" and not one.is_flag:
-            assert re.search(rf"{one.opts[0]} ([A-Z][A-Z:,…|=\[\]-]*|[a-z0-9|-]+\|[a-z0-9|-]+)(\s|$)", page), one.name
-        elif one.param_type_name == "argument":
-            assert re.search(r"^  [A-Z]+ ", page, re.MULTILINE), one.name
+    for param in ALL[path].params:
+        if param.param_type_name == "option" and not param.is_flag:
+            assert re.search(rf"{param.opts[0]} ([A-Z][A-Z:,…|=\[\]-]*|[a-z0-9|-]+\|[a-z0-9|-]+)(\s|$)", page), (
+                param.name
+            )
+        elif param.param_type_name == "argument":
+            assert re.search(r"^  [A-Z]+ ", page, re.MULTILINE), param.name
 
 
 @pytest.mark.parametrize("path", ["mailboat", *ALL])

@@ -84,7 +84,7 @@ def test_queues_are_listed_with_what_blocks_them(run: Any, agent: Client) -> Non
     assert len(lines) == 3
     agent.give_up("edge-2", 0, FULL)
     _, lines = run("queues", "ls", "-o", "name")
-    assert [one[37:] for one in lines] == ["edge-1", "edge-2", "edge-2-error"]
+    assert [line[37:] for line in lines] == ["edge-1", "edge-2", "edge-2-error"]
     assert run("queues", "ls")[1][3].split()[:4] == ["edge-2", "(given", "up)", "passive"]
 
 
@@ -204,7 +204,7 @@ def test_requests_are_listed_the_newest_first_with_how_many_have_them(run: Any) 
     assert run("distributions", "ls", "--before", 0)[1] == ["author has published nothing"]
 
 
-def test_a_distribution_is_told_with_everybody_who_has_it_or_not(run: Any) -> None:
+def test_a_distribution_is_told_with_everyone_who_has_it_or_not(run: Any) -> None:
     code, lines = run("distributions", "get", "r-1")
     assert code == 0
     assert [line.partition("  ")[0] for line in lines] == [
@@ -499,10 +499,12 @@ def test_a_low_terminal_shows_those_in_trouble_first() -> None:
 
 
 def test_what_a_terminal_shows_is_measured_in_its_lines_and_not_in_rows() -> None:
-    view = StatusView(JournalView("x", 0, 9), (), tuple(member(one, state="retrying", error=FULL) for one in range(9)))
+    view = StatusView(
+        JournalView("x", 0, 9), (), tuple(member(number, state="retrying", error=FULL) for number in range(9))
+    )
 
     def doubled(blocks: Any) -> int:
-        return sum(1 if isinstance(one, str) else 1 + 2 * len(one.rows) for one in blocks)
+        return sum(1 if isinstance(block, str) else 1 + 2 * len(block.rows) for block in blocks)
 
     *_, table, rest = fitted_blocks(view, moment_of(0), 12, doubled)
     assert len(table.rows) == 4  # type: ignore[union-attr]
@@ -511,7 +513,7 @@ def test_what_a_terminal_shows_is_measured_in_its_lines_and_not_in_rows() -> Non
 
 
 def test_subscribers_are_in_the_order_that_people_count_in() -> None:
-    view = StatusView(JournalView("x", 0, 9), (), tuple(member(one) for one in (10, 2, 1)))
+    view = StatusView(JournalView("x", 0, 9), (), tuple(member(item) for item in (10, 2, 1)))
     assert [line.split()[0] for line in shown(view)[2:]] == ["edge-1", "edge-2", "edge-10"]
 
 

@@ -27,9 +27,9 @@ def nodes_of(files: Sizes) -> list[Node]:
 
 
 def owners(portions: list[Portion], path: NodePath) -> Iterator[Portion]:
-    for one in portions:
-        if filter_for((*one.shallow, *one.deep), one.deep).covers(path):
-            yield one
+    for portion in portions:
+        if filter_for((*portion.shallow, *portion.deep), portion.deep).covers(path):
+            yield portion
 
 
 @given(TREES, st.integers(2, 50))
@@ -48,8 +48,8 @@ def test_every_node_is_in_exactly_one_request_and_parents_never_come_later(files
 @given(TREES)
 @settings(deadline=None, max_examples=examples(50))
 def test_no_request_is_empty(files: Sizes) -> None:
-    for one in cut(survey(nodes_of(files)), 40):
-        assert one.shallow or one.deep
+    for bin_ in cut(survey(nodes_of(files)), 40):
+        assert bin_.shallow or bin_.deep
 
 
 def test_an_empty_tree_needs_no_request() -> None:
@@ -67,7 +67,7 @@ def test_a_tree_with_enough_nodes_fills_all_requests_and_no_one_owns_most_of_it(
     found = survey(nodes_of(files))
     portions = cut(found, 40)
     assert len(portions) == 40
-    for one in portions:
-        owned = [name for name in files if any(is_within(NodePath(f"/{name}"), path) for path in one.deep)]
+    for portion in portions:
+        owned = [name for name in files if any(is_within(NodePath(f"/{name}"), path) for path in portion.deep)]
         assert len(owned) <= 60
     assert (found.files, found.nodes, found.content_bytes) == (401, 408, 10**8 + 400_000)

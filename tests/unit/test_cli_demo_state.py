@@ -32,7 +32,7 @@ from mailboat.config.decoder import decode_config
 
 def board_of(subscribers: int, portions: int = 40) -> DemoState:
     agents = [
-        DemoProcess(name, [SubscriberProgress(one, f"files:{one}") for one in names], is_late=name == LATE)
+        DemoProcess(name, [SubscriberProgress(name, f"files:{name}") for name in names], is_late=name == LATE)
         for name, names in processes_of(subscribers)
     ]
     return DemoState(portions, [DemoProcess(AUTHOR), *agents])
@@ -70,7 +70,7 @@ def move(state: DemoState, agent: DemoProcess) -> None:
 
 
 @given(st.integers(1, 30), st.integers(1, 60), st.lists(st.integers(0, 12), max_size=300))
-def test_every_story_ends_with_everybody_at_the_end(subscribers: int, portions: int, moves: list[int]) -> None:
+def test_every_story_ends_with_everyone_at_the_end(subscribers: int, portions: int, moves: list[int]) -> None:
     state = board_of(subscribers, portions)
     told: list[tuple[NextStep, str]] = []
     steps = iter([*moves, *[0, 1, 2, 3, 4, 5, 6, 7, 8] * 400])
@@ -90,7 +90,7 @@ def test_every_story_ends_with_everybody_at_the_end(subscribers: int, portions: 
         == [step for step, _ in told].count(NextStep.CLEAR)
         == state.has_story
     )
-    assert sorted(name for step, name in told if step is NextStep.START) == sorted(one.name for one in state.agents)
+    assert sorted(name for step, name in told if step is NextStep.START) == sorted(agent.name for agent in state.agents)
 
 
 def test_twenty_subscribers_are_golden_three_groups_and_one_that_is_late() -> None:
@@ -105,7 +105,7 @@ def test_twenty_subscribers_are_golden_three_groups_and_one_that_is_late() -> No
     assert processes_of(2) == [(GOLDEN, [GOLDEN]), (LATE, ["edge-1"])]
 
 
-def test_nothing_is_published_before_everybody_who_is_early_is_ready() -> None:
+def test_nothing_is_published_before_everyone_who_is_early_is_ready() -> None:
     state = board_of(20)
     assert [agent.name for step, agent in decide_steps(state) if step is NextStep.START] == [
         AUTHOR,
@@ -223,7 +223,7 @@ def test_the_configurations_are_such_that_agents_run(tmp_path: Path) -> None:
     write_configurations(setting, state.agents)
     read = {file.stem: decode_config(yaml.safe_load(file.read_text())) for file in tmp_path.glob("*.yaml")}
     assert set(read) == {AUTHOR, GOLDEN, "group-1", LATE}
-    assert {one.journal.path for one in read.values()} == {"other.db"}
+    assert {item.journal.path for item in read.values()} == {"other.db"}
     (author,), (golden,), (edge,) = (
         read[AUTHOR].agents.publishers,
         read[GOLDEN].agents.subscribers,
@@ -257,7 +257,7 @@ def test_what_content_cannot_hold_is_left_out_of_a_copy(tmp_path: Path) -> None:
     assert folder == tmp_path / "copy"
     assert odd.count == 5
     assert len(odd.examples) == 3
-    assert sorted(str(one.relative_to(folder)) for one in folder.rglob("*")) == [
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == [
         "a b",
         "a b/file",
         "a b/inside",

@@ -17,7 +17,7 @@ VIEW = StatusView(JournalView("x", 0, 9), (), FLEET)
 
 
 def names(selection: Selection) -> list[str]:
-    return [one.name for one in selection.applied(VIEW).subscribers]
+    return [subscriber.name for subscriber in selection.applied(VIEW).subscribers]
 
 
 def pressed(keys: str, selection: Selection | None = None) -> Selection:

@@ -90,7 +90,7 @@ def test_a_section_that_says_nothing_is_all_defaults() -> None:
     assert decode_config({"publisher": {"throttle": None}}) == Config()
 
 
-@pytest.mark.parametrize(("section", "key"), KEYS, ids=[".".join(one) for one in KEYS])
+@pytest.mark.parametrize(("section", "key"), KEYS, ids=[".".join(key) for key in KEYS])
 def test_every_key_is_explained_everywhere(section: str, key: str) -> None:
     assert re.search(rf"^- `{section}\.{key}(\[\])?`", configuration_page(), re.MULTILINE)
     assert json_schema()["properties"][section]["properties"][key]["description"].endswith((".", "…"))

@@ -67,7 +67,7 @@ def test_openers_come_before_the_folder_and_may_pass(tmp_path: Path) -> None:
     assert asked == [tmp_path, tmp_path / "jcr_root"]
 
 
-def test_a_file_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_no_one_knows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.rar").touch()
     with pytest.raises(UsageError, match="no known format"):
         open_source(str(tmp_path / "a.rar"))

@@ -23,10 +23,10 @@ def site(folder: Path) -> Path:
 def test_watched_walk_gives_equal_nodes_and_counts_every_byte_once(tmp_path: Path) -> None:
     counts: list[int] = []
     source = FolderSource(site(tmp_path))
-    plain = [node_digest(one) for one in source.walk(ROOT)]
+    plain = [node_digest(node) for node in source.walk(ROOT)]
     total = sum(map(content_bytes_of, source.walk(ROOT)))
     watched = WatchedSource(source, counts.append)
-    assert [node_digest(one) for one in watched.walk(ROOT)] == plain
+    assert [node_digest(node) for node in watched.walk(ROOT)] == plain
     assert sum(counts) == total
     assert max(counts) < LARGE, "a large file counts while it is read"
 
@@ -66,7 +66,7 @@ def test_digest_found_by_the_reader_is_told_to_the_source(tmp_path: Path) -> Non
     source.given = []
     for node in WatchedSource(source, lambda _: None).walk(NodePath("/large.bin")):
         node_digest(node)
-    assert [one.is_digest_known for one in source.given] == [True]
+    assert [item.is_digest_known for item in source.given] == [True]
 
 
 def test_single_nodes_are_counted_where_asked_for(tmp_path: Path) -> None:

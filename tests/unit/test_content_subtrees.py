@@ -40,7 +40,7 @@ def subtrees_of(packages: list[Package]) -> Subtrees:
     records = [encode_node(node) for _, nodes in packages for node in nodes]
     counts = [len(nodes) for _, nodes in packages]
     return Subtrees(
-        [root for root, _ in packages], counts, [one.path for one in records], [one.body for one in records]
+        [root for root, _ in packages], counts, [record.path for record in records], [record.body for record in records]
     )
 
 

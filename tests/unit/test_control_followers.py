@@ -1,4 +1,4 @@
-"""The threads that keep a journal state current: one of each kind, also when they are started anew."""
+"""The threads that keep a journal state current: one of each kind, also when they are started again."""
 
 from __future__ import annotations
 

@@ -101,14 +101,14 @@ def test_one_that_was_never_started_can_be_stopped(agent: Agent) -> None:
 
 def test_the_states_tell_the_last_offset_done_for_each_publisher() -> None:
     states = states_for([AgentName("b"), AgentName("a")], 5, 2, None, {None: FIRST, AgentName("b"): LATER})
-    assert [(one.pub_agent_name, one.offset, one.retries) for one in states] == [("a", 4, 2), ("b", 4, 2)]
-    assert [one.reports for one in states] == [FIRST, LATER]
-    assert [one.offset for one in states_for([AgentName("a")], None, 0, None, {})] == [-1]
+    assert [(state.pub_agent_name, state.offset, state.retries) for state in states] == [("a", 4, 2), ("b", 4, 2)]
+    assert [state.reports for state in states] == [FIRST, LATER]
+    assert [item.offset for item in states_for([AgentName("a")], None, 0, None, {})] == [-1]
 
 
 def test_failures_are_told_of_the_publisher_whose_package_failed() -> None:
     states = states_for([AgentName("one"), AgentName("two")], 5, 3, AgentName("one"), {})
-    assert [(one.pub_agent_name, one.retries) for one in states] == [("one", 3), ("two", 0)]
+    assert [(state.pub_agent_name, state.retries) for state in states] == [("one", 3), ("two", 0)]
 
 
 def test_publishers_that_are_not_followed_any_more_are_announced_and_bounded() -> None:
@@ -116,7 +116,7 @@ def test_publishers_that_are_not_followed_any_more_are_announced_and_bounded() -
     states = former_states(
         {AgentName("a"): ended, None: ReportStart(Offset(3), until=Offset(3)), AgentName("b"): FIRST}
     )
-    assert [(one.pub_agent_name, one.offset) for one in states] == [("a", 8), ("", 2)]
+    assert [(state.pub_agent_name, state.offset) for state in states] == [("a", 8), ("", 2)]
     many = former_states({AgentName(str(n)): replace(ended, until=Offset(n + 1)) for n in range(200)})
     assert (len(many), many[0].pub_agent_name) == (100, "199")
     assert many[-1] == SubscriberState(AgentName(""), 100, reports=ReportStart(Offset(101), until=Offset(101)))

@@ -65,7 +65,7 @@ def apply(
 
 
 def names(roster: Roster) -> list[str]:
-    return [one.key.name for one in roster.subscribers()]
+    return [subscriber.key.name for subscriber in roster.subscribers()]
 
 
 class TestRoster:
@@ -117,7 +117,7 @@ class TestRoster:
         apply(roster, DiscoveryMessage(SLING_ID, AgentName("nobody"), ()))
         assert names(roster) == []
 
-    def test_invented_subscribers_cost_no_more_than_the_bound_and_push_nobody_out_who_goes_on_announcing(
+    def test_invented_subscribers_cost_no_more_than_the_bound_and_push_no_one_out_who_goes_on_announcing(
         self, roster: Roster
     ) -> None:
         for number in range(MAX_SUBSCRIBERS + 1000):
@@ -152,7 +152,7 @@ class TestRoster:
             PingMessage(),
         ],
     )
-    def test_what_nobody_can_be_is_counted_and_not_taken_in(
+    def test_what_no_one_can_be_is_counted_and_not_taken_in(
         self, roster: Roster, message: DiscoveryMessage | PingMessage
     ) -> None:
         headers, value = encode_message(message)
@@ -204,7 +204,7 @@ class TestRosterFollower:
         assert names(roster) == ["edge"]
         follower.close()
 
-    def test_a_topic_that_was_made_anew_is_another_world(self, journal: MemoryJournal, roster: Roster) -> None:
+    def test_a_topic_that_was_made_again_is_another_world(self, journal: MemoryJournal, roster: Roster) -> None:
         journal.append(TOPIC, [new_record(announcement("edge"))])
         follower = RosterFollower(roster, journal, TOPIC)
         follower.follow(0.0)

@@ -47,7 +47,7 @@ def new_events(feed: EventFeed, place: int) -> list[tuple[str, Any]]:
     feed.poll()
     found = feed.after(place, 1_000_000)
     assert found is not None
-    return [(one.type, one.data) for one in decoded(found[1])]
+    return [(item.type, item.data) for item in decoded(found[1])]
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_client_resumes_after_its_last_event(feed: EventFeed, looks: Looks) -> N
     assert place is not None
     found = feed.after(place, 1)
     assert found is not None
-    assert [one.data["lag"] for one in decoded(found[1])] == [2]
+    assert [item.data["lag"] for item in decoded(found[1])] == [2]
     following = feed.place_after(decoded(found[1])[0].id)
     assert following is not None
     assert [data["lag"] for _, data in new_events(feed, following)] == [1]
@@ -162,7 +162,7 @@ def test_event_topic_continues_where_retention_has_left_records(looks: Looks) ->
         headers, value = encode_event(DistributedEvent(AgentName("author"), PackageId("p"), Offset(offset)))
         journal.append(topic, [NewRecord(value, headers)])
     journal.truncate(topic, Offset(2))
-    assert [one["offset"] for one in source.read()] == [2]
+    assert [item["offset"] for item in source.read()] == [2]
 
 
 def test_event_topic_that_was_created_again_is_followed_from_its_beginning() -> None:
@@ -175,7 +175,7 @@ def test_event_topic_that_was_created_again_is_followed_from_its_beginning() -> 
     for offset in range(2):
         headers, value = encode_event(DistributedEvent(AgentName("author"), PackageId("p"), Offset(offset)))
         journal.append(topic, [NewRecord(value, headers)])
-    assert [one["offset"] for one in source.read()] == [0, 1]
+    assert [item["offset"] for item in source.read()] == [0, 1]
 
 
 def test_stream_with_comments_and_unknown_fields_is_read() -> None:

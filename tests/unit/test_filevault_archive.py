@@ -250,7 +250,7 @@ def test_a_nested_bomb_stays_packed() -> None:
     inner = zipped(("zeros", bytes(900_000)))
     payload = zipped((FILTER_XML, FILTER), ("jcr_root/content/inner.zip", inner))
     records = list(FilevaultCodec().read_bytes(payload, LIMITS, None).records)
-    assert [one.path for one in records] == ["/content", "/content/inner.zip"]
+    assert [record.path for record in records] == ["/content", "/content/inner.zip"]
 
 
 def test_an_entry_that_unpacks_to_more_than_it_claims_is_refused_without_unpacking_it() -> None:
@@ -462,6 +462,6 @@ def test_entries_have_their_sizes_in_front_and_no_time() -> None:
     writer.add_directory("b/")
     writer.finish()
     infos = zipfile.ZipFile(into).infolist()
-    assert [one.flag_bits & 8 for one in infos] == [0, 0]
-    assert {one.date_time for one in infos} == {(1980, 1, 1, 0, 0, 0)}
+    assert [info.flag_bits & 8 for info in infos] == [0, 0]
+    assert {info.date_time for info in infos} == {(1980, 1, 1, 0, 0, 0)}
     assert struct.unpack_from("<I", into.getvalue(), 14) == (zlib.crc32(b"hello" * 50),)

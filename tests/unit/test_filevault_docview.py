@@ -251,7 +251,9 @@ def test_references_are_a_type_of_their_own() -> None:
     assert parse_values(text) == (BINARY, True, ("sha256:00:1", ""), True)
 
 
-@given(data=st.data(), is_multiple=st.booleans(), kind=st.sampled_from([one for one in PropertyType if one != BINARY]))
+@given(
+    data=st.data(), is_multiple=st.booleans(), kind=st.sampled_from([item for item in PropertyType if item != BINARY])
+)
 def test_every_value_comes_back(data: st.DataObject, is_multiple: bool, kind: PropertyType) -> None:
     low, high = (0, 4) if is_multiple else (1, 1)
     values = data.draw(st.lists(trees.values(kind, TEXTS), min_size=low, max_size=high))

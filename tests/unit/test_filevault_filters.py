@@ -45,7 +45,7 @@ def test_rules_decide_as_in_filevault() -> None:
     )
     covered = {path: found.covers(NodePath(path)) for path in ["/content/a/z", "/content/a/x", "/content/a/x/y", "/b"]}
     assert covered == {"/content/a/z": True, "/content/a/x": False, "/content/a/x/y": True, "/b": False}
-    assert [one.mode for one in found.sets] == [ImportMode.REPLACE, ImportMode.MERGE_PROPERTIES]
+    assert [filter_set.mode for filter_set in found.sets] == [ImportMode.REPLACE, ImportMode.MERGE_PROPERTIES]
 
 
 @pytest.mark.parametrize(("old", "new"), [("MERGE", ImportMode.MERGE), ("update", ImportMode.UPDATE_PROPERTIES)])

@@ -41,7 +41,7 @@ def test_every_broken_entry_is_named() -> None:
             archive.writestr(name, b"<hello>")
     broken = into.getvalue().replace(b"<hello>", b"<hallo>")
     found = problems_of(io.BytesIO(broken), LIMITS)
-    assert [one.where["entry"] for one in found] == ["jcr_root/a", "jcr_root/b", "META-INF/vault/filter.xml"]
+    assert [item.where["entry"] for item in found] == ["jcr_root/a", "jcr_root/b", "META-INF/vault/filter.xml"]
 
 
 def test_metadata_that_an_import_would_refuse_is_a_problem() -> None:

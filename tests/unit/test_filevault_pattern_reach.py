@@ -83,8 +83,8 @@ def rule(kind: str, pattern: str) -> FilterRule:
 def test_the_default_of_the_first_rule_stays(
     rules: tuple[tuple[str, str], ...], kept: tuple[tuple[str, str], ...]
 ) -> None:
-    own = FilterSet(NodePath("/content"), rules=tuple(rule(*one) for one in rules))
-    found = [("include" if one.is_include else "exclude", one.pattern.pattern) for one in narrowed(own, ROOT).rules]
+    own = FilterSet(NodePath("/content"), rules=tuple(rule(*item) for item in rules))
+    found = [("include" if rule.is_include else "exclude", rule.pattern.pattern) for rule in narrowed(own, ROOT).rules]
     assert found == [*kept]
 
 
@@ -144,7 +144,7 @@ def test_filters_that_overlap_mean_the_same_below_a_narrower_root(
     is_all_covered = coverage_below(own, root)
     assert is_all_covered is None or own.covers(path) == is_all_covered
     found = filter_within(asked, own)
-    if not any(is_within(one.root, root) or one.contains(root) for one in own.sets):
+    if not any(is_within(filter_set.root, root) or filter_set.contains(root) for filter_set in own.sets):
         assert found == asked
         return
     assert found.covers(path) == own.covers(path)
@@ -165,7 +165,7 @@ def test_filters_that_overlap_mean_the_same_below_a_narrower_root(
 def test_nodes_that_an_importer_would_skip_become_roots(only: str, ancestors: list[str], expected: list[str]) -> None:
     own = WorkspaceFilter((FilterSet(NodePath("/content/a"), rules=(rule(*only.split()),)),))
     found = with_roots_in_between(own, map(NodePath, ancestors))
-    assert [one.root for one in found.sets] == ["/content/a", *expected]
+    assert [filter_set.root for filter_set in found.sets] == ["/content/a", *expected]
     for path in map(NodePath, ("/content/a", "/content/a/x", "/content/a/x/y/w", "/content/a/q")):
         assert found.covers(path) == own.covers(path)
 
@@ -206,4 +206,4 @@ def test_filters_that_change_nothing_are_left_out(
 ) -> None:
     own = [FilterSet(NodePath(root), rules=(rule(kind, one),) if kind else ()) for root, kind, one in sets]
     found = filter_within(filter_for((), [NodePath("/content/site")]), WorkspaceFilter(tuple(own)))
-    assert [(one.root, bool(one.rules)) for one in found.sets] == expected
+    assert [(filter_set.root, bool(filter_set.rules)) for filter_set in found.sets] == expected

@@ -58,7 +58,7 @@ def package(files: Mapping[str, str | bytes], workspace: str = FILTER) -> bytes:
 
 def read(files: Mapping[str, str | bytes], workspace: str = FILTER, limits: LimitsConfig = LIMITS) -> dict[str, Node]:
     change = FilevaultCodec().read_bytes(package(files, workspace), limits, None)
-    return {one.path: decode_node(one.path, one.body) for one in change.records}
+    return {record.path: decode_node(record.path, record.body) for record in change.records}
 
 
 def value(node: Node, name: str) -> object:
@@ -203,7 +203,10 @@ def test_the_second_of_two_elements_of_one_name_is_imported_over_the_first(own: 
     """As in FileVault: Adobe's examples of core components have such documents."""
     inner = f'<a {UNSTRUCTURED} v="1" w="1"><gone {UNSTRUCTURED}/></a><b {UNSTRUCTURED}/><a {UNSTRUCTURED} v="2"/><a/>'
     found = read({"c/.content.xml": document(UNSTRUCTURED, inner), **own})
-    assert [(one.name, one.values) for one in found["/c/a"].properties] == [("v", ("2",)), ("w", ("1",))]
+    assert [(property_.name, property_.values) for property_ in found["/c/a"].properties] == [
+        ("v", ("2",)),
+        ("w", ("1",)),
+    ]
     assert found["/c"].child_order == ("a", "b")
     assert "/c/a/gone" not in found
 
@@ -326,7 +329,7 @@ def test_a_node_in_two_documents_is_refused_with_a_mode_that_merges() -> None:
     """In FileVault the second would be merged into the first. In the mode replace it takes its place."""
     files = {"c/.content.xml": document(UNSTRUCTURED, f'<a {UNSTRUCTURED} v="1" w="1"/>')}
     files["c/a/.content.xml"] = document(f'{UNSTRUCTURED} v="2"')
-    assert [one.name for one in read(files)["/c/a"].properties] == ["v"]
+    assert [property_.name for property_ in read(files)["/c/a"].properties] == ["v"]
     with pytest.raises(PackageCorruptError, match="two documents, and the mode of the filter merges"):
         read(files, FILTER.replace('root="/c"', 'root="/c" mode="update_properties"'))
 
@@ -350,10 +353,10 @@ def test_a_second_namespace_of_a_prefix_gets_another_prefix() -> None:
         "c/d/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:2" q:y="1"'),
     }
     change = FilevaultCodec().read_bytes(package(files), LIMITS, None)
-    found = {one.path: decode_node(one.path, one.body) for one in change.records}
+    found = {record.path: decode_node(record.path, record.body) for record in change.records}
     assert change.namespaces == {"q": ("urn:1",), "q0": ("urn:2",)}
     node = found[NodePath("/c/b")]
-    assert {one.name: one.values for one in node.properties} == {
+    assert {property_.name: property_.values for property_ in node.properties} == {
         "n": ("q0:a", "r:q:b"),
         "p": ("/q0:c/q0:d",),
         "q0:x": ("1",),
@@ -422,7 +425,7 @@ def test_large_entries_are_streamed_and_can_be_read_more_than_once() -> None:
     data = bytes(range(256)) * (INLINE_BINARY_BYTES // 128)
     payload = package({"c/a.bin": data, "c/b.bin": data[::-1]})
     reader = FilevaultCodec().open(io.BytesIO(payload), LIMITS, None)
-    binaries = {one.path: one.binaries[0] for one in reader.change().records if one.binaries}
+    binaries = {record.path: record.binaries[0] for record in reader.change().records if record.binaries}
     with binaries[NodePath("/c/a.bin")].open() as first, binaries[NodePath("/c/b.bin")].open() as second:
         assert first.read(10) + first.read() == data
         assert second.read() == data[::-1]
@@ -534,7 +537,9 @@ def test_the_prefix_of_a_second_namespace_does_not_depend_on_what_is_read_first(
         for order in (("a", "b"), ("b", "a")):
             with closing(open_archive_source(place) if place.is_file() else open_checkout_source(place)) as source:
                 nodes = {name: source.node(NodePath(f"/c/{name}")) for name in order}
-                names = {name: [one.name for one in node.properties] for name, node in nodes.items() if node}
+                names = {
+                    name: [property_.name for property_ in node.properties] for name, node in nodes.items() if node
+                }
                 assert names == {"a": ["acme:t"], "b": ["acme0:t"]}
                 assert source.namespaces() == {"acme": ("urn:a",), "acme0": ("urn:b",)}
 
@@ -555,7 +560,7 @@ def test_a_document_type_without_entities_and_attributes_changes_nothing(head: s
 @pytest.mark.parametrize("text", ["{Binary}", "{Binary}[,]"])
 def test_a_binary_that_nothing_has_is_left_out_as_by_filevault(text: str) -> None:
     found = read({"c/.content.xml": document(f'{UNSTRUCTURED} b="{text}" t="1"')})
-    assert [one.name for one in found["/c"].properties] == ["t"]
+    assert [property_.name for property_ in found["/c"].properties] == ["t"]
 
 
 def test_a_link_out_of_a_checkout_is_refused(tmp_path: Path) -> None:
@@ -609,6 +614,6 @@ def test_all_types_of_properties_are_read() -> None:
     texts = ["a", "1", "1.5", "2026-01-02T03:04:05.678Z", "true", "a", "/a", uuid, uuid, "urn:x", "1.10"]
     attributes = " ".join(f'p{name}="{{{name}}}{text}"' for name, text in zip(names, texts, strict=True))
     found = read({"c/.content.xml": document(f"{UNSTRUCTURED} {attributes}")})["/c"]
-    kinds = {one.name: one.type for one in found.properties}
+    kinds = {property_.name: property_.type for property_ in found.properties}
     assert set(kinds.values()) == set(PropertyType) - {PropertyType.BINARY}
     assert [value(found, f"p{name}") for name in names] == texts

@@ -51,7 +51,10 @@ class Exchange:
     ) -> tuple[bytes, PackageSummary]:
         for node in nodes:
             self.blobs |= {
-                value.digest: value for one in node.properties for value in one.values if isinstance(value, Binary)
+                value.digest: value
+                for property_ in node.properties
+                for value in property_.values
+                if isinstance(value, Binary)
             }
         into = io.BytesIO()
         workspace = workspace or filter_for((), [nodes[0].path])
@@ -65,7 +68,9 @@ class Exchange:
     def read(self, payload: bytes) -> list[Node]:
         opening = self.blobs
         change = self.change(payload)
-        return [decode_node(one.path, one.body, lambda digest: opening[digest].open()) for one in change.records]
+        return [
+            decode_node(record.path, record.body, lambda digest: opening[digest].open()) for record in change.records
+        ]
 
 
 def by_path(nodes: Sequence[Node]) -> dict[NodePath, Node]:

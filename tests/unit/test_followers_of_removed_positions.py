@@ -125,7 +125,7 @@ def test_a_staged_subscriber_that_goes_back_while_the_journal_is_away_hears_all_
     assert watch.wait(Offset(0), 0.0)
 
 
-def test_commands_are_heard_after_a_journal_was_away_while_the_topic_was_begun_anew() -> None:
+def test_commands_are_heard_after_a_journal_was_away_while_the_topic_was_begun_again() -> None:
     journal = memory_journal(SystemClock())
     flaky: Any = FlakyJournal(journal)
     heard = threading.Event()

@@ -41,7 +41,7 @@ def test_a_record_takes_values_as_a_dataclass_does(values: tuple[Any, ...], name
     assert asdict(record) == asdict(model)
     assert repr(record) == repr(model).replace("Model", "Login")
     assert replace(record, tries=9) == Login(record.user, record.secret, 9, record.seen)
-    assert [one.name for one in fields(record)] == ["user", "secret", "tries", "seen"]
+    assert [item.name for item in fields(record)] == ["user", "secret", "tries", "seen"]
 
 
 @pytest.mark.parametrize(

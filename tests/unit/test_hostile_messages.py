@@ -56,7 +56,7 @@ def test_the_end_of_a_trace_is_kept() -> None:
 
 def test_texts_for_people_are_cut() -> None:
     announced = received(replace(ANNOUNCED, target=LONG, ready_reason=LONG, state=LONG, cause=LOUD))
-    assert [len(one) for one in (announced.target, announced.ready_reason, announced.state)] == [1000, 1000, 256]
+    assert [len(item) for item in (announced.target, announced.ready_reason, announced.state)] == [1000, 1000, 256]
     assert announced.target.endswith("…")
     assert announced.cause.is_truncated
     assert received(replace(RESULT, message=LONG)).message == "x" * 999 + "…"

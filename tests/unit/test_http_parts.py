@@ -58,8 +58,8 @@ DOCUMENTED = {400, 403, 404, 409, 422, 429, 500, 503}
 
 
 def descendants(kind: type[MailboatError]) -> list[type[MailboatError]]:
-    found = [one for child in kind.__subclasses__() for one in [child, *descendants(child)]]
-    return [one for one in found if one.__module__.startswith("mailboat.")]
+    found = [item for child in kind.__subclasses__() for item in [child, *descendants(child)]]
+    return [item for item in found if item.__module__.startswith("mailboat.")]
 
 
 def every_error() -> list[type[MailboatError]]:

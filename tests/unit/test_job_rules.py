@@ -65,7 +65,7 @@ def test_a_removal_concerns_everything_below() -> None:
 def test_the_request_id_is_the_same_for_the_same_package_and_rule_only() -> None:
     rule, other = JobRule("/**", "purge.cdn"), JobRule("/**", "webhook.crm")
     jobs = [rule.job(an_event("/a")), rule.job(an_event("/a")), rule.job(an_event("/a", offset=8))]
-    first, again, later, different = (one and one.request_id for one in [*jobs, other.job(an_event("/a"))])
+    first, again, later, different = (item and item.request_id for item in [*jobs, other.job(an_event("/a"))])
     assert first == again
     assert len({first, later, different}) == 3
 

@@ -1,4 +1,4 @@
-"""The bell of a topic: who listens is woken, and nobody has to clean up."""
+"""The bell of a topic: who listens is woken, and no one has to clean up."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_arming_hears_one_ring(listener: Listener, bell: Path) -> None:
         assert seconds_of_wait(listener, LONG_WAIT_SECONDS) < PATIENCE_SECONDS
 
 
-def test_ringing_where_nobody_listens_does_nothing(bell: Path) -> None:
+def test_ringing_where_no_one_listens_does_nothing(bell: Path) -> None:
     ring(bell)
     assert not bell.exists()
     listener = Listener(bell)
@@ -143,7 +143,7 @@ def test_an_interrupt_after_closing_touches_nobodys_descriptor(bell: Path, tmp_p
     assert (tmp_path / "other").read_bytes() == (tmp_path / "another").read_bytes() == b""
 
 
-def test_a_listener_that_nobody_closed_leaves_no_descriptors(bell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_no_one_closed_leaves_no_descriptors(bell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipes: set[int] = set()
     make_pipe = os.pipe
 

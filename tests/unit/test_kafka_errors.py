@@ -62,7 +62,7 @@ def test_a_code_is_mapped_to_the_decision_that_it_asks_for(name: str) -> None:
     assert "appending to topic package failed" in error.message
 
 
-def test_the_table_has_no_code_that_nobody_expects() -> None:
+def test_the_table_has_no_code_that_no_one_expects() -> None:
     expected = {getattr(KafkaError, name) for name in EXPECTED}
     by_value = {value: name for name, value in vars(KafkaError).items() if isinstance(value, int)}
     named = {by_value[code] for code in DECISIONS}

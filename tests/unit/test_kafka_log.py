@@ -47,7 +47,7 @@ def test_kinds_do_not_hide_each_other(clock: ManualClock, caplog: pytest.LogCapt
     assert len(caplog.records) == 2
 
 
-def test_what_every_producer_meets_on_new_brokers_alarms_nobody(
+def test_what_every_producer_meets_on_new_brokers_alarms_no_one(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):

@@ -57,7 +57,7 @@ def test_certificates_are_given_as_files_and_the_host_is_checked() -> None:
     assert security_options(unchecked)["ssl.endpoint.identification.algorithm"] == "none"
 
 
-@pytest.mark.parametrize("mechanism", [one for one in SaslMechanism if one is not SaslMechanism.OAUTHBEARER])
+@pytest.mark.parametrize("mechanism", [item for item in SaslMechanism if item is not SaslMechanism.OAUTHBEARER])
 def test_a_user_logs_in_with_a_password(mechanism: SaslMechanism) -> None:
     options = security_options(secured(sasl=KafkaSaslConfig(mechanism, "alice")))
     assert (options["sasl.mechanism"], options["sasl.username"]) == (mechanism.value, "alice")

@@ -38,7 +38,7 @@ def over(*rules: FilterRule) -> WorkspaceFilter:
 
 def test_a_root_without_rules_covers_its_subtree_and_nothing_else() -> None:
     whole = over()
-    assert [whole.covers(path(one)) for one in ("/c", "/c/a", "/c/a/b", "/cc", "/", "/d")] == [True] * 3 + [False] * 3
+    assert [whole.covers(path(item)) for item in ("/c", "/c/a", "/c/a/b", "/cc", "/", "/d")] == [True] * 3 + [False] * 3
 
 
 def test_the_first_rule_gives_the_default() -> None:
@@ -84,7 +84,7 @@ def test_an_access_control_list_that_a_rule_excludes_is_never_removed() -> None:
 
 def test_a_path_is_covered_if_any_set_covers_it() -> None:
     sets = (FilterSet(path("/c"), False, (include("/c/a"),)), FilterSet(path("/c"), False, (include("/c/b"),)))
-    assert [WorkspaceFilter(sets).covers(path(one)) for one in ("/c", "/c/a", "/c/b", "/c/d")] == [
+    assert [WorkspaceFilter(sets).covers(path(item)) for item in ("/c", "/c/a", "/c/b", "/c/d")] == [
         False,
         True,
         True,
@@ -131,13 +131,17 @@ def test_a_shallow_root_covers_itself_alone() -> None:
 
 def test_ancestors_are_what_lies_above_roots() -> None:
     found = WorkspaceFilter((FilterSet(path("/a/b")), FilterSet(path("/c"))))
-    above = [one for one in ("/", "/a", "/a/b", "/c", "/d", "/a/bb") if found.is_ancestor(path(one))]
+    above = [item for item in ("/", "/a", "/a/b", "/c", "/d", "/a/bb") if found.is_ancestor(path(item))]
     assert above == ["/", "/a"]
 
 
 def test_the_filter_of_a_request_puts_the_most_specific_root_first() -> None:
     found = filter_for([path("/a"), path("/a/b/c")], [path("/d"), path("/d/e"), path("/a/b")])
-    assert [(one.root, one.is_shallow) for one in found.sets] == [("/a/b", False), ("/a", True), ("/d", False)]
+    assert [(filter_set.root, filter_set.is_shallow) for filter_set in found.sets] == [
+        ("/a/b", False),
+        ("/a", True),
+        ("/d", False),
+    ]
     assert found.is_simple
 
 
@@ -179,7 +183,7 @@ def test_where_a_filter_is_simple_its_roots_alone_tell_what_it_covers(
     if not found.is_simple:
         return
     below = any(asked.startswith("/" if root == "/" else f"{root}/") for root in found.deep_roots)
-    assert found.covers(asked) == (below or asked in {one.root for one in sets})
+    assert found.covers(asked) == (below or asked in {filter_set.root for filter_set in sets})
 
 
 @settings(deadline=None, max_examples=examples(300))
@@ -217,13 +221,13 @@ def test_coverage_modes_and_properties_are_those_of_filevault(
 ) -> None:
     """A shallow set stands for a set with the single include of its root."""
     found = WorkspaceFilter(sets)
-    above = [one for one in sets if is_below(asked, one.root)]
-    covering = [asked == one.root if one.is_shallow else decide(one.rules, asked) for one in above]
+    above = [filter_set for filter_set in sets if is_below(asked, filter_set.root)]
+    covering = [asked == item.root if item.is_shallow else decide(item.rules, asked) for item in above]
     assert found.covers(asked) == any(covering)
     assert found.mode_of(asked) == (above[0].mode if above else ImportMode.REPLACE)
     assert found.replaces(asked) == (any(covering) and above[0].mode is ImportMode.REPLACE)
     text = f"{asked.rstrip('/')}/{name}"
-    assert found.covers_property(asked, name) == any(decide(one.property_rules, text) for one in above)
+    assert found.covers_property(asked, name) == any(decide(item.property_rules, text) for item in above)
 
 
 @settings(deadline=None, max_examples=examples(500))
@@ -232,7 +236,7 @@ def test_sets_of_older_packages_keep_the_meaning_of_the_first_root(
     sets: tuple[FilterSet, ...], asked: NodePath, name: str
 ) -> None:
     found = WorkspaceFilter(sets_of_first_root(sets))
-    first = next((one for one in sets if is_below(asked, one.root)), None)
+    first = next((filter_set for filter_set in sets if is_below(asked, filter_set.root)), None)
     is_covered = first is not None and first.covers(asked)
     assert found.covers(asked) == is_covered
     assert found.mode_of(asked) == (ImportMode.REPLACE if first is None else first.mode)

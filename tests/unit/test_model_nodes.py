@@ -38,7 +38,7 @@ def test_a_binary_is_its_content_wherever_that_is() -> None:
     assert repr(named) == "Binary(2cf24dba5fb0…, 5 bytes)"
 
 
-def test_a_digest_that_nobody_told_is_that_of_the_content_read_once_when_it_is_asked_for() -> None:
+def test_a_digest_that_no_one_told_is_that_of_the_content_read_once_when_it_is_asked_for() -> None:
     opened = []
 
     def open_it() -> io.BytesIO:
@@ -103,7 +103,7 @@ def test_named_children_come_first_and_the_others_by_name() -> None:
 
 
 @given(st.lists(st.text(max_size=3), unique=True), st.lists(st.text(max_size=3), unique=True))
-def test_an_order_loses_and_invents_nobody(order: list[str], present: list[str]) -> None:
+def test_an_order_loses_and_invents_no_one(order: list[str], present: list[str]) -> None:
     assert sorted(ordered_names(order, present)) == sorted(present)
 
 

@@ -94,7 +94,7 @@ def test_many_paths_are_judged_as_each_alone(texts: list[str]) -> None:
         except PathRefusedError as error:
             return str(error)
 
-    assert judged(parse_paths) == judged(lambda those: [parse_path(one) for one in those])
+    assert judged(parse_paths) == judged(lambda those: [parse_path(item) for item in those])
 
 
 def test_names_and_parents() -> None:

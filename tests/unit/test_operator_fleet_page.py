@@ -26,15 +26,15 @@ JOURNAL = JournalView("kafka", 0, 10)
 
 
 def status(publisher: str, *subscribers: str, state: str = "current") -> StatusView:
-    members = tuple(SubscriberStatusView(one, state, f"id-{one}", 7, 3) for one in subscribers)
+    members = tuple(SubscriberStatusView(subscriber, state, f"id-{subscriber}", 7, 3) for subscriber in subscribers)
     return StatusView(JOURNAL, (PublisherView(publisher, "idle"), PublisherView("elsewhere")), members)
 
 
 def test_agents_are_merged_with_namespaces_and_a_shared_subscriber_once() -> None:
     first, second = status("author", "edge-1", "edge-2"), status("news", "edge-2")
     merged = merge_states([AgentState("shop/author", first, NOW), AgentState("shop/news", second, NOW)])
-    assert [one.name for one in merged.publishers] == ["shop/author", "shop/news"]
-    assert [one.name for one in merged.subscribers] == ["shop/edge-1", "shop/edge-2"]
+    assert [publisher.name for publisher in merged.publishers] == ["shop/author", "shop/news"]
+    assert [subscriber.name for subscriber in merged.subscribers] == ["shop/edge-1", "shop/edge-2"]
     assert merged.journal == JOURNAL
 
 
@@ -42,12 +42,12 @@ def test_silent_agent_keeps_its_last_answer_marked_as_stale() -> None:
     silent = AgentState("shop/author", status("author", "edge-1"), NOW, SILENT)
     other = AgentState("b/news", status("news", "x"), NOW)
     merged = merge_states([silent, AgentState("shop/new", error=SILENT), other])
-    assert {one.name: one.state for one in merged.publishers} == {
+    assert {publisher.name: publisher.state for publisher in merged.publishers} == {
         "shop/author": "stale",
         "shop/new": "stale",
         "b/news": "idle",
     }
-    edge = next(one for one in merged.subscribers if one.name == "shop/edge-1")
+    edge = next(subscriber for subscriber in merged.subscribers if subscriber.name == "shop/edge-1")
     assert (edge.state, edge.lag, edge.error and edge.error.code) == ("stale", 3, "AgentUnreachable")
     assert "at 12:00:00 UTC it was current" in (edge.error.message if edge.error else "")
 
@@ -55,7 +55,7 @@ def test_silent_agent_keeps_its_last_answer_marked_as_stale() -> None:
 def test_subscriber_of_a_silent_agent_is_taken_from_one_that_answers() -> None:
     silent = AgentState("shop/a", status("a", "edge-1"), NOW, SILENT)
     merged = merge_states([silent, AgentState("shop/b", status("b", "edge-1", state="retrying"), NOW)])
-    assert [one.state for one in merged.subscribers] == ["retrying"]
+    assert [subscriber.state for subscriber in merged.subscribers] == ["retrying"]
 
 
 def agents(asked: list[str], count: int, silent: int) -> Callable[[], Awaitable[dict[str, Any]]]:
@@ -95,7 +95,7 @@ def test_half_of_the_fleet_is_silent_and_the_other_half_is_shown(monkeypatch: py
         return seen[0]
 
     seen = asyncio.run(look_twice())
-    assert sorted(one.state or "" for one in seen.publishers) == ["idle"] * 20 + ["stale"] * 20
+    assert sorted(publisher.state or "" for publisher in seen.publishers) == ["idle"] * 20 + ["stale"] * 20
     assert len(asked) == 80
 
 

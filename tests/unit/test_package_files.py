@@ -370,7 +370,7 @@ def test_nodes_between_a_root_and_covered_content_travel(tmp_path: Path, package
     assert [node.path for node in source.ancestors(source.filter)] == above
     assert list(source.directories(source.filter)) == ["/etc/b/bare"]
     if package_type == "filevault":  # whose importer enters no other directories below a root that rules leave out
-        assert {one.root for one in change.filter.sets} == {"/etc", "/etc/a", "/etc/b/bare"}
+        assert {filter_set.root for filter_set in change.filter.sets} == {"/etc", "/etc/a", "/etc/b/bare"}
     assert all(
         decode_node(record.path, record.body) == source.node(record.path)
         for record in change.records
@@ -447,7 +447,7 @@ def test_publication_keeps_rules_and_modes_of_the_source(
         assert one == ruled.filter.sets[0]._replace(root=NodePath("/content/site"))
         carried = [node.path for node in ruled_change.records if ruled_change.filter.covers(node.path)]
         assert carried == ["/content/site", "/content/site/page"]
-        modes = [(one.root, one.mode) for one in several_change.filter.sets]
+        modes = [(filter_set.root, filter_set.mode) for filter_set in several_change.filter.sets]
         assert modes == [("/content/wknd/live", "update_properties"), ("/content/wknd", "merge_properties")]
 
 
@@ -465,7 +465,7 @@ def test_publication_keeps_how_access_control_is_imported(
         messages = [decode_message(record.headers, record.value) for record in engine.records()]
         *pieces, message = messages
         assert isinstance(message, PackageMessage)
-        payload = message.payload or b"".join(one.content for one in pieces if isinstance(one, PieceMessage))
+        payload = message.payload or b"".join(piece.content for piece in pieces if isinstance(piece, PieceMessage))
         if not payload:
             with engine.blobs.open(message.package_digest, message.package_length_bytes) as stream:
                 payload = stream.read()
@@ -545,7 +545,7 @@ def test_a_path_above_the_roots_of_the_source_owns_these_roots(several: VaultSou
 def test_a_path_with_a_root_above_and_a_root_below_keeps_both(several: VaultSource, tmp_path: Path) -> None:
     with built(several, "/content/wknd", tmp_path / "x.zip") as package:
         assert package.filter is not None
-        assert [(one.root, one.mode) for one in package.filter.sets] == [
+        assert [(filter_set.root, filter_set.mode) for filter_set in package.filter.sets] == [
             ("/content/wknd/live", ImportMode.UPDATE_PROPERTIES),
             ("/content/wknd", ImportMode.MERGE_PROPERTIES),
         ]
@@ -578,7 +578,7 @@ def test_what_only_the_second_of_two_filters_covers_arrives(
         publisher = engine.publisher(engine.publishing_with(package_type=package_type))
         publisher.publish(add_request(own_roots(twice)), twice)
         (change,) = (published_change(parts, record) for record in engine.records())
-    model.apply([decode_node(one.path, one.body) for one in change.records], change.filter)
+    model.apply([decode_node(record.path, record.body) for record in change.records], change.filter)
     assert sorted(model.nodes) == ["/content", "/content/pp", *(f"/content/pp/{name}" for name in "abd")]
     assert model.nodes[NodePath("/content/pp/b")].primary_type == "nt:unstructured"
 
@@ -625,7 +625,7 @@ def test_a_root_without_content_removes_what_is_there(
         assert publisher.plan(request, emptied).deletes == deletes
         assert publisher.publish(request, emptied).removed == deletes
         (change,) = (published_change(parts, record) for record in engine.records())
-    model.apply([decode_node(one.path, one.body) for one in change.records], change.filter)
+    model.apply([decode_node(record.path, record.body) for record in change.records], change.filter)
     assert sorted(model.nodes) == left
 
 
@@ -633,7 +633,7 @@ def test_a_package_keeps_that_a_root_needs_no_content(emptied: VaultSource, tmp_
     with built(emptied, "/", tmp_path / "x.zip") as package:
         assert package.filter == emptied.filter
         assert package.filter is not None
-        assert [one.is_cleanup for one in package.filter.sets] == [False, False, True]
+        assert [filter_set.is_cleanup for filter_set in package.filter.sets] == [False, False, True]
 
 
 @pytest.mark.parametrize(("path", "is_deep"), [("/content/gone/a", True), ("/content/gone", False), ("/x", True)])

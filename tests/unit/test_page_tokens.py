@@ -24,7 +24,7 @@ def pages(items: set[tuple[str, int]], size: int) -> list[list[tuple[str, int]]]
 @given(ITEMS, st.integers(1, 4))
 def test_pages_cover_every_item_once_in_order(items: set[tuple[str, int]], size: int) -> None:
     found = pages(items, size)
-    assert [one for page in found for one in page] == sorted(items)
+    assert [item for page in found for item in page] == sorted(items)
     assert [len(page) for page in found[:-1]] == [size] * (len(found) - 1)
 
 

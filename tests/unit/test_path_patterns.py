@@ -60,7 +60,7 @@ def test_what_covers_a_path_covers_all_below_it(pattern: list[str], names: list[
 
 def test_the_first_path_outside_of_all_patterns_is_found() -> None:
     patterns = (PathPattern("/a"), PathPattern("/b/*"))
-    paths = [NodePath(one) for one in ("/a/x", "/b/x", "/b", "/c")]
+    paths = [NodePath(item) for item in ("/a/x", "/b/x", "/b", "/c")]
     assert first_uncovered(paths, patterns) == "/b"
     assert first_uncovered(paths[:2], patterns) is None
     assert first_uncovered(paths, EVERYWHERE) is None

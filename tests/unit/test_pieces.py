@@ -149,7 +149,7 @@ def test_interleaved_publishers_and_repeated_pieces_change_nothing(
             assert bench.open(message_of(package, run, name), end) == package
 
 
-def test_pieces_of_a_package_that_nobody_names_cost_nothing_once_they_expired(bench: Bench) -> None:
+def test_pieces_of_a_package_that_no_one_names_cost_nothing_once_they_expired(bench: Bench) -> None:
     for number in range(2000):
         bench.piece(0, b"orphan", f"dead-{number}")
     bench.see_all()
@@ -170,7 +170,7 @@ def test_an_expiry_of_no_time_at_all_costs_a_second_reading_and_no_more() -> Non
         assert bench.store.told() == PieceFigures(pieces=9, read_again=1, expired=1)
 
 
-def test_a_collection_expires_by_its_own_last_piece_whatever_began_finished_or_began_anew_before(bench: Bench) -> None:
+def test_a_collection_expires_by_its_own_last_piece_whatever_began_finished_or_began_again_before(bench: Bench) -> None:
     bench.piece(0, b"dead", "dead")
     bench.piece(0, b"restarted", "restarted")
     bench.piece(0, b"slow", "slow")
@@ -292,7 +292,7 @@ def test_a_missing_piece_in_the_middle_is_missed(bench: Bench) -> None:
         bench.open(message_of(b"aabbcc", PieceRun(first, last, 2, 6)), Offset(last + 1))
 
 
-def test_a_claim_to_pieces_that_nobody_appended_reads_next_to_nothing(bench: Bench) -> None:
+def test_a_claim_to_pieces_that_no_one_appended_reads_next_to_nothing(bench: Bench) -> None:
     for number in range(500):
         bench.piece(0, b"x", f"other-{number}")
     looks = 0

@@ -262,7 +262,7 @@ def test_names_that_differ_in_case_are_published_unless_refused(engine: Engine) 
     assert len(engine.records()) == 1
 
 
-def test_a_package_format_that_nobody_knows_is_refused(engine: Engine) -> None:
+def test_a_package_format_that_no_one_knows_is_refused(engine: Engine) -> None:
     with pytest.raises(UsageError, match="no package format 'zip'; known here: tree"):
         engine.publisher(engine.publishing_with(package_type="zip")).publish(add_request([ROOT]), site())
 
@@ -311,7 +311,7 @@ def test_requests_without_an_id_are_each_their_own(engine: Engine) -> None:
     assert [receipt.offset for receipt in receipts] == [0, 1]
 
 
-@pytest.mark.parametrize("step", [one for one in Failpoint if one.startswith("publisher-")])
+@pytest.mark.parametrize("step", [failpoint for failpoint in Failpoint if failpoint.startswith("publisher-")])
 def test_a_retry_after_a_failure_at_any_step_leaves_one_message(
     engine: Engine, fail: FailOnce, step: Failpoint
 ) -> None:
@@ -330,7 +330,7 @@ def test_two_publishers_may_use_the_same_request_id(engine: Engine, tmp_path: Pa
     ports = PublisherPorts(engine.journal, engine.blobs, engine.parts.codecs, state)
     Publisher(engine.publishing_with(name=AgentName("other")), ports).publish(named("r", "/de"), site())
     state.close()
-    assert [one.pub_agent_name for one in messages(engine)] == ["author", "other"]
+    assert [message.pub_agent_name for message in messages(engine)] == ["author", "other"]
 
 
 def test_receipts_live_as_long_as_the_messages(engine: Engine) -> None:
@@ -347,7 +347,7 @@ def test_a_journal_that_does_not_give_back_what_it_took_is_not_believed(
 ) -> None:
     engine.publisher().publish(named("other", "/de"), site())
     append = engine.journal.append
-    monkeypatch.setattr(engine.journal, "append", lambda topic, records: [one - 1 for one in append(topic, records)])
+    monkeypatch.setattr(engine.journal, "append", lambda topic, records: [item - 1 for item in append(topic, records)])
     with pytest.raises(JournalUnavailableError, match="returned a different record"):
         engine.publisher().publish(named("r", "/en"), site())
     monkeypatch.undo()
@@ -377,7 +377,7 @@ def test_an_append_without_an_answer_that_stands_in_the_log_is_done(
     unanswered(engine, monkeypatch, lambda count: count)
     ids = {path: None if request_id is None else RequestId(request_id + path) for path in ("/en", "/de")}
     wanted = [replace(named("", path), request_id=one) for path, one in ids.items()]
-    assert [one.offset for one in publisher.publish_all(wanted, site())] == [1, 2]
+    assert [item.offset for item in publisher.publish_all(wanted, site())] == [1, 2]
     monkeypatch.undo()
     assert publisher.publish(wanted[0], site()).is_repeat is (request_id is not None)
 
@@ -392,8 +392,8 @@ def test_an_append_of_which_the_log_holds_only_a_beginning_is_told_as_uncertain_
         list(publisher.publish_all(wanted, site()))
     monkeypatch.undo()
     again = list(publisher.publish_all(wanted, site()))
-    assert [one.is_repeat for one in again] == [place < kept for place in range(2)]
-    assert sorted(one.offset for one in again) == [0, 1]
+    assert [item.is_repeat for item in again] == [place < kept for place in range(2)]
+    assert sorted(item.offset for item in again) == [0, 1]
     assert len(engine.records()) == 2
 
 
@@ -422,7 +422,7 @@ def test_a_package_is_located_by_its_id_and_by_its_request_id(engine: Engine) ->
     assert publisher.locate("nobody") is None
 
 
-def test_what_others_append_between_a_crash_and_the_retry_disturbs_nobody(engine: Engine, fail: FailOnce) -> None:
+def test_what_others_append_between_a_crash_and_the_retry_disturbs_no_one(engine: Engine, fail: FailOnce) -> None:
     fail.at = Failpoint.PUBLISHER_INTENT_STORED
     with pytest.raises(StorageFullError):
         engine.publisher().publish(named("r", "/en"), site())
@@ -456,7 +456,7 @@ def test_requests_of_all_kinds_share_an_append_and_keep_their_order(engine: Engi
     ]
     receipts = list(engine.publisher().publish_all(requests, site()))
     assert [receipt.offset for receipt in receipts] == [0, 1, 2, 3]
-    assert [(one.action, one.payload is None) for one in messages(engine)] == [
+    assert [(message.action, message.payload is None) for message in messages(engine)] == [
         (Action.ADD, False),
         (Action.DELETE, True),
         (Action.INVALIDATE, True),
@@ -600,7 +600,7 @@ def test_a_deep_publication_forgets_what_it_removed(engine: Engine) -> None:
     assert changed(engine, source) == []
 
 
-@pytest.mark.parametrize("step", [one for one in Failpoint if one.startswith("publisher-")])
+@pytest.mark.parametrize("step", [failpoint for failpoint in Failpoint if failpoint.startswith("publisher-")])
 def test_changes_are_not_doubled_by_a_failure_at_any_step(engine: Engine, fail: FailOnce, step: Failpoint) -> None:
     source = site()
     fail.at = step

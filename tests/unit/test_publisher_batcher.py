@@ -45,16 +45,16 @@ class PlayedPublisher:
         self.users += 1
         assert self.users == 1, "two at once"
         try:
-            self.batches.append([one.paths[0] for one in requests])
+            self.batches.append([request.paths[0] for request in requests])
             self.sources.append(source)
             self.entered.set()
             assert self.gate.wait(PATIENCE_SECONDS)
-            for one in requests:
-                if one.paths[0] in self.failures:
-                    raise self.failures[one.paths[0]]
-                name = one.paths[0]
+            for item in requests:
+                if item.paths[0] in self.failures:
+                    raise self.failures[item.paths[0]]
+                name = item.paths[0]
                 yield Receipt(
-                    one.action, one.paths, PackageId(f"package{name}"), Offset(7), RequestId(f"request{name}")
+                    item.action, item.paths, PackageId(f"package{name}"), Offset(7), RequestId(f"request{name}")
                 )
         finally:
             self.users -= 1
@@ -115,7 +115,7 @@ def test_those_who_come_while_one_is_at_work_are_published_together(
         done += [pool.submit(counter.publish, request(str(n)), f"user-{n}") for n in range(6)]
         await_line(counter, 6)
         publisher.gate.set()
-        assert {one.result(PATIENCE_SECONDS).paths[0] for one in done} == {"/first", *(f"/{n}" for n in range(6))}
+        assert {item.result(PATIENCE_SECONDS).paths[0] for item in done} == {"/first", *(f"/{n}" for n in range(6))}
     first, second = publisher.batches
     assert (first, sorted(second)) == (["/first"], [f"/{n}" for n in range(6)])
 
@@ -216,9 +216,9 @@ def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other
         await_line(counter, 5)
         publisher.failures["/0"] = failure
         publisher.gate.set()
-        for one in done:
+        for item in done:
             with pytest.raises(type(failure)):
-                one.result(PATIENCE_SECONDS)
+                item.result(PATIENCE_SECONDS)
     assert len(publisher.batches) == 2
 
 
@@ -231,7 +231,7 @@ def test_a_defect_is_answered_and_the_next_request_is_served(
     assert counter.publish(request("good"), "ann").offset == 7
 
 
-def test_an_interrupt_of_who_is_at_work_leaves_nobody_waiting(
+def test_an_interrupt_of_who_is_at_work_leaves_no_one_waiting(
     counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     publisher.failures["/bad"] = KeyboardInterrupt()
@@ -257,4 +257,4 @@ def test_without_a_source_there_is_nothing_to_read(publisher: PlayedPublisher) -
 
 def test_what_was_published_is_located_without_asking_and_the_rest_by_the_publisher(counter: PublishBatcher) -> None:
     counter.publish(request("a"), "ann")
-    assert [counter.locate(one) for one in ("package/a", "request/a", "old", "nobody")] == [7, 7, 99, None]
+    assert [counter.locate(item) for item in ("package/a", "request/a", "old", "nobody")] == [7, 7, 99, None]

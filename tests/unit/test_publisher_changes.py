@@ -75,7 +75,7 @@ def test_the_root_is_never_owned_with_all_that_others_may_have_put_below_it() ->
 
 def test_the_most_specific_root_decides() -> None:
     (group,) = plan(put("/a"), put("/a/b/c"), gone("/a/b/d"))
-    assert [one.root for one in group.filter.sets] == ["/a/b/c", "/a/b/d", "/a"]
+    assert [filter_set.root for filter_set in group.filter.sets] == ["/a/b/c", "/a/b/d", "/a"]
     assert group.filter.is_simple
 
 

@@ -56,14 +56,14 @@ def test_a_subscriber_that_took_leave_is_neither_waited_for_nor_named(world: Wor
     world.publish()
     world.append("discovery", DiscoveryMessage(SLING, AgentName("gone"), ()))
     world.announce("a", 1)
-    assert [one.missed for one in world.settle()] == [()]
+    assert [action.missed for action in world.settle()] == [()]
 
 
 def test_a_package_waits_where_no_subscriber_is_known(world: World) -> None:
     world.publish()
     assert world.settle() == []
     world.announce("late", 1)
-    assert [one.offset for one in world.settle()] == [0]
+    assert [action.offset for action in world.settle()] == [0]
 
 
 def test_a_position_counts_once_its_statuses_must_be_there(world: World) -> None:
@@ -79,7 +79,7 @@ def test_a_confirmed_package_needs_no_time_to_settle(world: World) -> None:
     world.publish()
     world.announce("a", 1)
     world.say("a", 0, PackageStatus.IMPORTED)
-    assert [one.offset for one in world.step()] == [0]
+    assert [item.offset for item in world.step()] == [0]
 
 
 def test_a_cleared_package_says_who_does_not_have_it(world: World) -> None:
@@ -129,7 +129,7 @@ def test_one_that_was_past_the_package_before_it_fell_silent_is_not_named(world:
     assert event.missed == ()
 
 
-def test_nothing_is_distributed_to_nobody(world: World) -> None:
+def test_nothing_is_distributed_to_no_one(world: World) -> None:
     world.announce("a", 0)
     world.step()
     world.publish()
@@ -150,25 +150,25 @@ def test_one_that_joins_late_neither_delays_nor_repeats_events(world: World) -> 
     world.clock.advance(1)
     world.announce("stale", 0)
     world.announce("a", 2)
-    assert [one.offset for one in world.settle()] == [1]
+    assert [action.offset for action in world.settle()] == [1]
     world.publish()
     world.announce("a", 3)
     assert world.settle() == []
     world.announce("stale", 3)
-    assert [one.offset for one in world.settle()] == [2]
+    assert [action.offset for action in world.settle()] == [2]
 
 
 def test_a_target_that_was_restored_holds_back_only_what_had_no_event(world: World) -> None:
     for _ in range(2):
         world.publish()
     world.announce("a", 1)
-    assert [one.offset for one in world.settle()] == [0]
+    assert [action.offset for action in world.settle()] == [0]
     world.announce("a", 2)
     world.step()
     world.announce("a", 0)
     assert world.settle() == []
     world.announce("a", 2)
-    assert [one.offset for one in world.settle()] == [1]
+    assert [action.offset for action in world.settle()] == [1]
 
 
 @pytest.mark.parametrize("claim", [2, 10**6, 2**63 - 1])
@@ -192,7 +192,7 @@ def test_only_content_of_this_publisher_has_events(world: World) -> None:
     wanted = [world.publish(action) for action in (Action.ADD, Action.DELETE, Action.INVALIDATE)]
     world.journal.append(TopicName("package"), [NewRecord(b"\xff\xff"), NewRecord(b"")])
     world.announce("a", 7)
-    assert [one.offset for one in world.settle()] == wanted
+    assert [action.offset for action in world.settle()] == wanted
 
 
 def test_what_was_published_before_the_first_start_has_no_event(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_was_published_before_the_first_start_has_no_event(tmp_path: Path) 
     world.start()
     world.publish()
     world.announce("a", 2)
-    assert [one.offset for one in world.settle()] == [1]
+    assert [action.offset for action in world.settle()] == [1]
     world.close()
 
 
@@ -214,7 +214,7 @@ def test_events_missed_while_away_are_raised_after_the_start(world: World) -> No
         world.publish()
     world.announce("a", 250)
     world.start()
-    assert [one.offset for one in world.settle()] == list(range(250))
+    assert [action.offset for action in world.settle()] == list(range(250))
     world.start()
     assert world.settle() == []
 
@@ -250,7 +250,7 @@ def test_one_that_joined_while_the_publisher_was_away_is_waited_for(world: World
     world.start()
     assert [world.settle() for _ in range(4)] == [[]] * 4
     world.announce("joined", 1)
-    assert [one.offset for one in world.settle()] == [0]
+    assert [action.offset for action in world.settle()] == [0]
 
 
 def test_one_that_follows_all_is_waited_for_with_the_first_package_of_a_new_publisher(world: World) -> None:
@@ -261,7 +261,7 @@ def test_one_that_follows_all_is_waited_for_with_the_first_package_of_a_new_publ
     world.announce("a", 1)
     assert world.settle() == []
     world.announce_all("b", 1)
-    assert [one.offset for one in world.settle()] == [0]
+    assert [action.offset for action in world.settle()] == [0]
 
 
 def test_announcements_are_noted_also_while_nothing_happens(world: World) -> None:
@@ -287,7 +287,7 @@ def test_a_subscriber_is_not_silent_because_the_clock_of_the_brokers_is_behind(
     assert [event.missed for event in found] == [()]
 
 
-def test_what_is_said_of_the_past_counts_nobody(world: World) -> None:
+def test_what_is_said_of_the_past_counts_no_one(world: World) -> None:
     world.announce("gone", 0)
     world.clock.advance(SILENT)
     world.publish()
@@ -309,7 +309,7 @@ def test_a_crash_anywhere_loses_no_event_and_repeats_none(world: World, failpoin
     world.start()
     world.announce("a", 150)
     world.settle()
-    assert [one.offset for one in world.events()] == list(range(150))
+    assert [event.offset for event in world.events()] == list(range(150))
     with closing(open_job_topic(world.journal)) as topic:
         while not topic.follow():
             pass
@@ -398,7 +398,7 @@ def test_a_forged_event_keeps_nothing_from_being_raised(world: World) -> None:
     forged = b'{"pubAgentName":"author","packageId":"another","deepPaths":[],"paths":[],"offset":0}'
     world.journal.append(TopicName("event"), [NewRecord(forged), NewRecord(b"{")])
     world.start()
-    assert [one.package_id for one in world.settle()] == ["dstrpck-0"]
+    assert [action.package_id for action in world.settle()] == ["dstrpck-0"]
 
 
 def test_what_retention_removed_is_passed_over_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -407,17 +407,17 @@ def test_what_retention_removed_is_passed_over_and_said(world: World, caplog: py
     world.journal.truncate(TopicName("package"), Offset(3))
     world.start()
     world.announce("a", 5)
-    assert [one.offset for one in world.settle()] == [3, 4]
+    assert [action.offset for action in world.settle()] == [3, 4]
     assert "events of author go on at offset 3 instead of 0" in caplog.text
 
 
-def test_a_log_that_lost_its_end_begins_anew_there(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_lost_its_end_begins_again_there(world: World, caplog: pytest.LogCaptureFixture) -> None:
     identity = world.journal.identity(TopicName("package"))
     world.memory.advance(TOPIC_READER, identity, EventCursor(Offset(40), Offset(9)))
     world.start()
     world.publish()
     world.announce("a", 1)
-    assert [one.offset for one in world.settle()] == [0]
+    assert [action.offset for action in world.settle()] == [0]
     assert "offset 0 instead of 40" in caplog.text
 
 
@@ -456,7 +456,7 @@ def test_a_subscriber_that_joined_the_publisher_later_skipped_what_was_before(wo
     for _ in range(3):
         world.publish()
     world.announce("widened", 3, reports=ReportStart(Offset(2), is_first=True))
-    assert [[one.reason for one in event.missed] for event in world.settle()] == [["skipped"], ["skipped"], []]
+    assert [[item.reason for item in event.missed] for event in world.settle()] == [["skipped"], ["skipped"], []]
 
 
 def test_a_subscriber_that_does_not_report_is_named_as_unknown(world: World) -> None:
@@ -481,7 +481,7 @@ def test_statuses_that_retention_removed_make_an_import_unknown(world: World) ->
     world.clock.advance(1)
     world.publish()
     world.announce("a", 3)
-    assert [one.missed for one in world.settle()] == [()]
+    assert [action.missed for action in world.settle()] == [()]
 
 
 def test_reports_of_other_publishers_cost_nothing(world: World) -> None:

@@ -109,18 +109,18 @@ class History:
         else:
             self.stored = set(self.here())
         events = self.world.events()
-        assert [one.offset for one in events] == list(range(len(events)))  # each once, in order
+        assert [event.offset for event in events] == list(range(len(events)))  # each once, in order
         for event in events[self.checked :]:
             self.check(event)
         self.checked = len(events)
 
     def check(self, event: DistributedEvent) -> None:
         appended_ms = self.appended[event.offset]
-        missed = {one.subscriber: one.reason for one in event.missed}
+        missed = {item.subscriber: item.reason for item in event.missed}
         here = self.here()
         counted = {name: one for name, one in here.items() if one.since_ms <= appended_ms}
         assert here, "an event without subscribers"
-        assert any(one.position > event.offset for one in here.values())
+        assert any(item.position > event.offset for item in here.values())
         for name, one in counted.items():
             assert one.position > event.offset, f"{name} is at {one.position}, and not past {event.offset}"
         for name, offset in self.failed:
@@ -132,7 +132,7 @@ class History:
                 assert is_left_before or name_of(name) in missed
 
     def finish(self) -> None:
-        """When everybody is past everything and time has passed, every package has had its event."""
+        """When everyone is past everything and time has passed, every package has had its event."""
         self.world.failpoints.at = None
         if self.world.run is None:
             self.start()

@@ -29,7 +29,7 @@ def wait_in(world: World, condition: Callable[[], bool]) -> None:
     """Wait until it is so, while the world's time goes on."""
 
     def look() -> bool:
-        world.clock.advance(0.05)  # nobody is silent before a thread was held up for half a minute
+        world.clock.advance(0.05)  # no one is silent before a thread was held up for half a minute
         return condition()
 
     wait_until(look)
@@ -79,7 +79,7 @@ def test_of_two_processes_one_raises_events_and_the_other_takes_over(world: Worl
     wait_in(world, lambda: second.statistics.is_raising and len(world.events()) == 2)
     second.stop()
     second_memory.close()
-    assert [one.offset for one in world.events()] == [0, 1]
+    assert [event.offset for event in world.events()] == [0, 1]
 
 
 def test_a_journal_that_fails_is_waited_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

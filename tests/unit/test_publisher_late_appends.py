@@ -57,7 +57,7 @@ def request() -> DistributionRequest:
 
 def messages(journal: LateJournal) -> list[PackageMessage]:
     records = journal.reader(PACKAGES, Edge.EARLIEST).read(ReadLimits(), 0.0).records
-    return [decode_package(one.value) for one in records]
+    return [decode_package(record.value) for record in records]
 
 
 def publish_unanswered(engine: Engine, journal: LateJournal) -> None:
@@ -74,7 +74,7 @@ def test_a_message_that_comes_to_be_seen_with_the_second_attempt_stays_the_only_
     assert messages(journal) == []
     receipt = engine.publisher().publish(request(), page_source(PAGE))
     assert (receipt.is_repeat, receipt.offset) == (True, 0)
-    assert [one.action for one in messages(journal)] == [Action.ADD, Action.TEST]
+    assert [message.action for message in messages(journal)] == [Action.ADD, Action.TEST]
 
 
 def test_a_message_that_was_lost_with_its_leader_is_published_again(engine: Engine, journal: LateJournal) -> None:
@@ -82,7 +82,7 @@ def test_a_message_that_was_lost_with_its_leader_is_published_again(engine: Engi
     journal.taken.clear()
     receipt = engine.publisher().publish(request(), page_source(PAGE))
     assert (receipt.is_repeat, receipt.offset) == (False, 1)
-    assert [one.action for one in messages(journal)] == [Action.TEST, Action.ADD]
+    assert [message.action for message in messages(journal)] == [Action.TEST, Action.ADD]
 
 
 def test_as_long_as_nothing_is_answered_nothing_is_published_again(engine: Engine, journal: LateJournal) -> None:
@@ -90,7 +90,7 @@ def test_as_long_as_nothing_is_answered_nothing_is_published_again(engine: Engin
         publish_unanswered(engine, journal)
     receipt = engine.publisher().publish(request(), page_source(PAGE))
     assert (receipt.is_repeat, receipt.offset) == (True, 0)
-    assert [one.request_id for one in messages(journal) if one.action is Action.ADD] == ["r1"]
+    assert [message.request_id for message in messages(journal) if message.action is Action.ADD] == ["r1"]
 
 
 def test_the_second_attempt_of_the_same_publisher_draws_the_line_too(engine: Engine, journal: LateJournal) -> None:
@@ -101,4 +101,4 @@ def test_the_second_attempt_of_the_same_publisher_draws_the_line_too(engine: Eng
     journal.is_short_of_replicas = False
     assert publisher.publish(request(), page_source(PAGE)).is_repeat
     assert publisher.publish(request(), page_source(PAGE)).is_repeat
-    assert [one.action for one in messages(journal)] == [Action.ADD, Action.TEST]
+    assert [message.action for message in messages(journal)] == [Action.ADD, Action.TEST]

@@ -65,4 +65,4 @@ def test_the_fingerprint_is_of_what_is_asked_for_and_of_nothing_else() -> None:
         DistributionRequest(Action.ADD, (A,), frozenset({A})),
         DistributionRequest(Action.ADD, (NodePath("/a/b"),), frozenset()),
     ]
-    assert len({request.fingerprint, *(one.fingerprint for one in others)}) == 5
+    assert len({request.fingerprint, *(other.fingerprint for other in others)}) == 5

@@ -87,10 +87,10 @@ def receipt(request_id: str, offset: int, identity: LogIdentity = LOG) -> Stored
 def test_an_intent_lasts_until_its_receipt(state: PublisherState, tmp_path: Path) -> None:
     state.store_intents([intent("b", 9), intent("a", 3)])
     other = PublisherState(tmp_path / "author.db")
-    assert [one.request_id for one in other.intents(LOG)] == ["a", "b"]
+    assert [intent.request_id for intent in other.intents(LOG)] == ["a", "b"]
     assert other.intents(OTHER) == []
     other.store_receipts([receipt("a", 5)])
-    assert [one.request_id for one in state.intents(LOG)] == ["b"]
+    assert [intent.request_id for intent in state.intents(LOG)] == ["b"]
     assert state.receipt(RequestId("a"), LOG) == receipt("a", 5)
     assert state.receipt(RequestId("a"), OTHER) is None
     state.drop_intents([intent("b")])
@@ -119,7 +119,7 @@ def test_a_receipt_is_located_while_another_thread_publishes(state: PublisherSta
     publisher.start()
     assert publishing.wait(PATIENCE_SECONDS)
     found: list[Offset | None] = []
-    reader = threading.Thread(target=lambda: found.extend(state.locate(one, LOG) for one in ("r", "p", "other")))
+    reader = threading.Thread(target=lambda: found.extend(state.locate(item, LOG) for item in ("r", "p", "other")))
     reader.start()
     reader.join(PATIENCE_SECONDS)
     seen = list(found)
@@ -347,7 +347,7 @@ def test_removals_whose_parent_changes_come_first_and_the_others_last(state: Pub
             staged.add(StagedNode(NodePath(path), b"1"))
     state.store_receipts([receipt("r", 1)])
     published.compare(source_id, [ROOT], [node("/f", b"2"), node("/g"), node("/new")])
-    assert [(one.path, one.is_removal, one.is_alone) for one in published.changes()] == [
+    assert [(change.path, change.is_removal, change.is_alone) for change in published.changes()] == [
         ("/f/x", True, False),
         ("/f", False, True),
         ("/new", False, False),
@@ -364,7 +364,7 @@ def test_a_removed_node_with_living_descendants_is_removed_alone(state: Publishe
             staged.add(StagedNode(NodePath(path), b"1"))
     state.store_receipts([receipt("r", 1)])
     published.compare(source_id, [ROOT], [node("/f/y")])
-    assert [(one.path, one.is_alone) for one in published.changes()] == [("/f", True), ("/f/x", False)]
+    assert [(change.path, change.is_alone) for change in published.changes()] == [("/f", True), ("/f/x", False)]
 
 
 def test_a_comparison_that_fails_can_be_made_again(state: PublisherState) -> None:
@@ -375,7 +375,7 @@ def test_a_comparison_that_fails_can_be_made_again(state: PublisherState) -> Non
     with pytest.raises(ValueError, match="torn"):
         state.published.compare(None, [ROOT], torn())
     state.published.compare(None, [ROOT], [node("/a")])
-    assert [one.path for one in state.published.changes()] == ["/a"]
+    assert [change.path for change in state.published.changes()] == ["/a"]
 
 
 def test_a_new_folder_with_a_known_node_below_is_not_published_as_a_whole_subtree(state: PublisherState) -> None:
@@ -385,7 +385,7 @@ def test_a_new_folder_with_a_known_node_below_is_not_published_as_a_whole_subtre
         staged.add(StagedNode(NodePath("/x/y"), b"1"))
     state.store_receipts([receipt("r", 1)])
     published.compare(source_id, [ROOT], [node("/x"), node("/x/y"), node("/x/z")])
-    assert [(one.path, one.is_alone) for one in published.changes()] == [("/x", True), ("/x/z", False)]
+    assert [(change.path, change.is_alone) for change in published.changes()] == [("/x", True), ("/x/z", False)]
 
 
 def test_what_is_in_doubt_is_published_again_as_whole_subtrees_and_removals_are_still_found(
@@ -400,7 +400,7 @@ def test_what_is_in_doubt_is_published_again_as_whole_subtrees_and_removals_are_
     state.doubt({source_id: (NodePath("/other"),)})
     assert published.ends(LOG) == []
     published.compare(source_id, [ROOT], [node("/a"), node("/a/b")])
-    assert [(one.path, one.is_removal, one.is_alone) for one in published.changes()] == [
+    assert [(change.path, change.is_removal, change.is_alone) for change in published.changes()] == [
         ("/a", False, False),
         ("/a/b", False, False),
         ("/gone", True, False),
@@ -410,7 +410,7 @@ def test_what_is_in_doubt_is_published_again_as_whole_subtrees_and_removals_are_
 
 def test_who_gives_way_lets_in_who_waits_and_does_not_wait_without_end(tmp_path: Path) -> None:
     with closing(PublisherState(tmp_path / "author.db", synchronous="OFF")) as state:
-        state.locks.yield_to_waiters()  # nobody waits
+        state.locks.yield_to_waiters()  # no one waits
         began, is_through = threading.Event(), threading.Event()
 
         def yield_to_waiters() -> None:

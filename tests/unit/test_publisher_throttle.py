@@ -47,7 +47,7 @@ class TestAdmission:
     def throttle(self, clock: SkippingClock) -> Throttle:
         return Throttle(ThrottleConfig(1000, 20.0), clock)
 
-    def test_up_to_the_limit_nobody_waits(self, throttle: Throttle, clock: SkippingClock) -> None:
+    def test_up_to_the_limit_no_one_waits(self, throttle: Throttle, clock: SkippingClock) -> None:
         before = clock.monotonic()
         throttle.admit("ann", 1000)
         assert clock.monotonic() == before
@@ -107,7 +107,7 @@ class TestAdmission:
                 throttle.admit(f"caller-{number}", 2000)
         assert len(throttle._places) == MAX_CALLERS
 
-    def test_one_who_waits_holds_nobody_up(self) -> None:
+    def test_one_who_waits_holds_no_one_up(self) -> None:
         clock = ManualClock()
         throttle = Throttle(ThrottleConfig(1000, 20.0), clock)
         waiting = threading.Thread(target=throttle.admit, args=("ann", 1000 + int(50 * MAX_HELD_SECONDS)), daemon=True)

@@ -33,7 +33,7 @@ def announced(**changes: object) -> Announced:
 
 
 def _fields() -> dict[str, object]:
-    return {one.name: getattr(ANNOUNCEMENT, one.name) for one in fields(ANNOUNCEMENT)}
+    return {field.name: getattr(ANNOUNCEMENT, field.name) for field in fields(ANNOUNCEMENT)}
 
 
 def test_an_announcement_says_who_where_and_when() -> None:
@@ -44,7 +44,7 @@ def test_an_announcement_says_who_where_and_when() -> None:
     "changes",
     [{"sub_agent_name": "-"}, {"sub_sling_id": "short"}, {"sub_sling_id": "\n" * 36}, {"state": "x" * 70_000}],
 )
-def test_what_nobody_can_be_is_not_heard(changes: dict[str, str]) -> None:
+def test_what_no_one_can_be_is_not_heard(changes: dict[str, str]) -> None:
     assert read_announcement(record(DiscoveryMessage(**{**_fields(), **changes}))) is None  # type: ignore[arg-type]  # by name
 
 
@@ -61,7 +61,7 @@ def test_no_states_and_no_wish_to_follow_all_is_a_leave() -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"nobody", b"\xff" * 40, f"{SLING_ID}edge".encode(), f"{'5' * 36}-".encode()])
-def test_a_tombstone_of_nobody_says_nothing(key: bytes) -> None:
+def test_a_tombstone_of_no_one_says_nothing(key: bytes) -> None:
     assert read_announcement(Record(Offset(0), b"", (), key)) is None
 
 

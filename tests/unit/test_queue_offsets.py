@@ -20,7 +20,7 @@ OFFSETS = st.sets(st.one_of(st.integers(0, 200_000), st.integers(65_500, 65_600)
 
 
 def entries(offsets: Iterable[int], publisher: AgentName = A) -> list[Entry]:
-    return [Entry(Offset(one), publisher, PackageId("p"), Action.ADD, 1, 1) for one in offsets]
+    return [Entry(Offset(offset), publisher, PackageId("p"), Action.ADD, 1, 1) for offset in offsets]
 
 
 def whole(first: int, end: int) -> Bounds:
@@ -32,12 +32,12 @@ def test_columns_count_as_plain_lists_do(offsets: set[int], middle: int, trimmed
     """The offsets below `middle` come from the past in two steps, the others from the end; then some are trimmed."""
     plain, end = sorted(offsets), 2**40 + 10
     columns = OffsetColumns({A, B}, Offset(middle))
-    columns.extend(entries(one for one in plain if one >= middle), Offset(end))
+    columns.extend(entries(item for item in plain if item >= middle), Offset(end))
     for low, high in ((middle // 2, middle), (0, middle // 2)):
-        columns.extend_back(entries(one for one in plain if low <= one < high), Offset(low))
+        columns.extend_back(entries(item for item in plain if low <= item < high), Offset(low))
     for trim in (0, trimmed):
         columns.trim(Offset(trim))
-        left = [one for one in plain if one >= trim]
+        left = [item for item in plain if item >= trim]
         for position in (-1, trimmed - 1, 65_535, 65_536, middle, 2**40 + 4, *plain[:3]):
             place = bisect_left(left, position + 1)
             size = columns.size_after(A, position, whole(trim, end))

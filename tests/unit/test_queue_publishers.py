@@ -133,7 +133,7 @@ class TestQueuesOfAPublisher:
         assert west_errors.name == f"{SLING_ID}-west-error"
 
     @pytest.mark.parametrize("name", ["north", "edge-error", "", "x" * 300, "-error"])
-    def test_a_name_that_nobody_has_is_answered_with_those_there_are(self, queues: PublisherQueues, name: str) -> None:
+    def test_a_name_that_no_one_has_is_answered_with_those_there_are(self, queues: PublisherQueues, name: str) -> None:
         with pytest.raises(QueueMissingError, match="queues: edge, west"):
             queues.find(name)
 
@@ -204,8 +204,8 @@ class TestErrorQueues:
         assert (first.failed.cause, first.failed.attempts, first.failed.package_id) == (CAUSE, 4, "package 4")
         assert first.entry is not None
         assert first.entry.offset == 4
-        assert [one.id.offset for one in errors.page(sources.pages, 5)] == [8]
-        assert [one.id.offset for one in errors.page(sources.pages, 0, 1)] == [4]
+        assert [item.id.offset for item in errors.page(sources.pages, 5)] == [8]
+        assert [item.id.offset for item in errors.page(sources.pages, 0, 1)] == [4]
 
     def test_only_what_was_given_up_counts(self, errors: ErrorQueue, failed: FailedPackages) -> None:
         failed.apply(status(4, PackageStatus.IMPORTED))
@@ -232,7 +232,7 @@ class TestErrorQueues:
             failed.apply(status(offset))
         sources.view.trim(Offset(4))
         assert errors.size().count == 2
-        assert [one.id.offset for one in errors.page(sources.pages)] == [4, 8]
+        assert [item.id.offset for item in errors.page(sources.pages)] == [4, 8]
         failed.trim(Offset(8))
         assert failed.of(AUTHOR, EDGE, Offset(0))[0].offset == 8
 
@@ -250,7 +250,7 @@ class TestErrorQueues:
             assert failed.size_bytes <= 50_000
         places = failed.places(Offset(0))
         assert failed.forgotten_count == 300 - len(places)
-        assert 3 <= len({one.queue_name for one in places}) < 10
+        assert 3 <= len({place.queue_name for place in places}) < 10
         assert failed.may_have_forgotten(AUTHOR, QueueName(SLING_ID, AgentName("agent0")), 9)
         assert not failed.may_have_forgotten(AUTHOR, QueueName(SLING_ID, AgentName("agent29")), 10)
 
@@ -264,7 +264,7 @@ class TestErrorQueues:
         assert failed.size_bytes <= 450_000
         assert (len(of_edge) + failed.forgotten_count, of_edge[-1].offset) == (2_000, 1_999)
         assert of_edge[0].cause == FailureCause("StorageFull", "", is_truncated=True)
-        assert [one.cause == CAUSE for one in of_west] == [True] * 10
+        assert [item.cause == CAUSE for item in of_west] == [True] * 10
         assert not errors.size().is_exact
         assert failed.may_have_forgotten(AUTHOR, EDGE, of_edge[0].offset - 1)
         assert not failed.may_have_forgotten(AUTHOR, EDGE, of_edge[0].offset)
@@ -277,13 +277,13 @@ class TestErrorQueues:
         journal.append(STATUSES, [record_of(status(4)), garbage, record_of(PingMessage()), record_of(status(6))])
         follower = StatusFollower([failed], journal, STATUSES, ManualClock())
         assert follower.follow(0.0) == 4
-        assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [4, 6]
+        assert [item.offset for item in failed.of(AUTHOR, EDGE, Offset(0))] == [4, 6]
         journal.append(STATUSES, [record_of(status(4, PackageStatus.IMPORTED))])
         follower.follow(0.0)
-        assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [6]
+        assert [item.offset for item in failed.of(AUTHOR, EDGE, Offset(0))] == [6]
         follower.close()
 
-    def test_a_status_topic_that_was_made_anew_is_read_anew(
+    def test_a_status_topic_that_was_made_again_is_read_again(
         self, journal: MemoryJournal, failed: FailedPackages
     ) -> None:
         journal.append(STATUSES, [record_of(status(4))])
@@ -294,7 +294,7 @@ class TestErrorQueues:
         journal.append(STATUSES, [record_of(status(6))])
         follower.follow(0.0)
         follower.follow(0.0)
-        assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [6]
+        assert [item.offset for item in failed.of(AUTHOR, EDGE, Offset(0))] == [6]
 
     def test_a_follower_that_waits_can_be_interrupted(self, journal: MemoryJournal, failed: FailedPackages) -> None:
         follower = StatusFollower([failed], journal, STATUSES, ManualClock())

@@ -33,7 +33,7 @@ def offsets_in(
     name: QueueName = EDGE,
     publisher: AgentName = AUTHOR,
 ) -> list[int]:
-    return [one for one in range(end) if reports.find(publisher, name, one).report is report]
+    return [number for number in range(end) if reports.find(publisher, name, number).report is report]
 
 
 def test_each_status_is_told_by_its_kind() -> None:
@@ -103,7 +103,7 @@ def test_forgotten_ranges_are_never_taken_for_imported() -> None:
     assert known == list(range(known[0], 100, 2))
     assert reports.range_count == len(known) <= 10
     assert not reports.find(AUTHOR, EDGE, known[0] - 2).are_complete
-    assert all(reports.find(AUTHOR, EDGE, one).are_complete for one in range(known[0], 100))
+    assert all(reports.find(AUTHOR, EDGE, number).are_complete for number in range(known[0], 100))
     assert reports.find(AUTHOR, WEST, 0).are_complete
 
 
@@ -122,7 +122,7 @@ def test_forgotten_subscribers_have_no_complete_reports() -> None:
         reports.apply(status(7, name=QueueName(SLING_ID, AgentName(f"s{number}"))))
     assert not reports.find(AUTHOR, EDGE, 0).are_complete
     reports.apply(status(9))
-    assert [reports.find(AUTHOR, EDGE, one).are_complete for one in (8, 9)] == [False, True]
+    assert [reports.find(AUTHOR, EDGE, item).are_complete for item in (8, 9)] == [False, True]
     assert reports.last(AUTHOR, QueueName(SLING_ID, AgentName("s0"))) == -1
     assert reports.last(AUTHOR, EDGE) == 9
 
@@ -139,7 +139,7 @@ def test_trimmed_packages_are_never_taken_for_imported() -> None:
     reports = PackageReports()
     hear_all(reports, (2, FAILED), (9, IMPORTED))
     reports.trim(5)
-    assert [reports.find(AUTHOR, EDGE, one).are_complete for one in (2, 4, 5)] == [False, False, True]
+    assert [reports.find(AUTHOR, EDGE, item).are_complete for item in (2, 4, 5)] == [False, False, True]
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from([REMOVED, IMPORTED, FAILED])), max_size=30))
@@ -148,7 +148,7 @@ def test_answers_change_at_edges_only(statuses: list[tuple[int, PackageStatus]])
     hear_all(reports, *statuses)
     edges = reports.edges(AUTHOR, EDGE, 3, 17)
     for offset in range(4, 18):
-        before, at = (reports.find(AUTHOR, EDGE, one) for one in (offset - 1, offset))
+        before, at = (reports.find(AUTHOR, EDGE, item) for item in (offset - 1, offset))
         assert offset in edges or before == at
 
 
@@ -180,7 +180,7 @@ def test_the_last_status_of_each_package_counts_in_any_order(
         reports.apply(status(offset, kind, golden=golden))
         removed = Report.DROPPED if golden is None else Report.SKIPPED
         last[offset] = {REMOVED: removed, FAILED: Report.GIVEN_UP, IMPORTED: None}[kind]
-    assert {one: reports.find(AUTHOR, EDGE, one).report for one in last} == last
+    assert {item: reports.find(AUTHOR, EDGE, item).report for item in last} == last
     queue = reports._queues.get((AUTHOR, EDGE))
     if queue is not None:
         assert reports.range_count == len(queue.firsts) == len(queue.lasts) == len(queue.reports)

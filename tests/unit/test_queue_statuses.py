@@ -41,7 +41,7 @@ class TestAnswers:
         answers.apply(replace(self.ANSWER, removed=99))
         assert answers.find("c1", EDGE) == self.ANSWER
 
-    def test_their_number_is_bounded_and_a_new_topic_begins_anew(self) -> None:
+    def test_their_number_is_bounded_and_a_new_topic_begins_again(self) -> None:
         answers = CommandAnswers(max_bytes=4_500)
         for number in range(5):
             answers.apply(replace(self.ANSWER, command_id=f"c{number}"))
@@ -74,12 +74,12 @@ class TestChangeNotifier:
             found.append(notifier.wait_until(lambda: value[0], lambda seen: seen == 2, 1000.0))
 
         threads = [threading.Thread(target=wait, daemon=True) for _ in range(waiters)]
-        for one in threads:
-            one.start()
+        for thread in threads:
+            thread.start()
         assert clock.await_waiters(waiters)
         notifier.notify_all()  # the value is unchanged
         value[0] = 2
         notifier.notify_all()
-        for one in threads:
-            one.join(PATIENCE_SECONDS)
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
         assert found == [2] * waiters

@@ -1,4 +1,4 @@
-"""Queues as views over the log: sizes, pages, and a log that is trimmed or made anew, for many readers at once."""
+"""Queues as views over the log: sizes, pages, and a log that is trimmed or made again, for many readers at once."""
 
 from __future__ import annotations
 
@@ -184,9 +184,9 @@ class TestSizesAndPages:
         view = view_of(journal)
         limits = PageLimits(read=ReadLimits(max_records=256, max_bytes=3 * len(large.value)))
         pages = PageReader(view, journal, limits)
-        assert [one.offset for one in pages.page(A, 5, 10).entries] == list(range(5, 15))
+        assert [entry.offset for entry in pages.page(A, 5, 10).entries] == list(range(5, 15))
         journal.records_read = 0
-        assert [one.offset for one in pages.page(A, 5, 10).entries] == list(range(5, 15))
+        assert [entry.offset for entry in pages.page(A, 5, 10).entries] == list(range(5, 15))
         assert journal.records_read == 0
 
     def test_readers_are_given_back(self, journal: CountingJournal) -> None:
@@ -207,7 +207,7 @@ class TestTrimmingAndReplacement:
         journal.append(TOPIC, [package_record(A)])
         while follower.follow(0.0):
             pass
-        # the follower itself stood below the head and began anew
+        # the follower itself stood below the head and began again
         assert view.counts.restarts == 1
         while count_past(view, journal):
             pass
@@ -246,7 +246,7 @@ class TestTrimmingAndReplacement:
             pass
         assert queue_of(journal, view).size() == QueueSize(200, is_exact=True)
 
-    def test_a_log_that_was_made_anew_begins_anew(self, journal: CountingJournal) -> None:
+    def test_a_log_that_was_made_again_begins_again(self, journal: CountingJournal) -> None:
         journal.append(TOPIC, [package_record(A)] * 10)
         view = counted_view_of(journal)
         follower = LogFollower(view, journal)
@@ -332,7 +332,7 @@ class TestConcurrency:
 
                 def read(limits: ReadLimits, wait_seconds: float) -> RecordBatch:
                     batch = inner(ReadLimits(20), wait_seconds)
-                    return batch._replace(records=[one for one in batch.records if one.offset % 5 == 0])
+                    return batch._replace(records=[record for record in batch.records if record.offset % 5 == 0])
 
                 reader.read = read  # type: ignore[method-assign]
                 return reader

@@ -84,7 +84,7 @@ class TestRefusedMessages:
 
 
 class TestBatchesThatCanNotBeTakenIn:
-    def test_the_log_is_counted_anew_and_no_package_is_missing(
+    def test_the_log_is_counted_again_and_no_package_is_missing(
         self, journal: CountingJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         journal.append(TOPIC, [package_record(A)])
@@ -130,7 +130,7 @@ class TestBatchesThatCanNotBeTakenIn:
         assert queue_of(journal, view).size() == QueueSize(300, is_exact=True)
         assert offsets_of(queue_of(journal, view)) == list(range(300))
 
-    def test_statuses_that_a_listener_failed_at_are_heard_anew(self) -> None:
+    def test_statuses_that_a_listener_failed_at_are_heard_again(self) -> None:
         journal = MemoryJournal(ManualClock())
         journal.ensure_topic(STATUS, TopicSettings(retention_seconds=None))
         listener = ForgetfulListener()

@@ -71,11 +71,11 @@ def test_who_stands_below_the_log_holds_what_is_there_and_loses_no_more() -> Non
     assert (plan.head, plan.reason, plan.holders, plan.losers) == (4, Reason.HELD, ("edge-0",), ())
 
 
-def test_nobody_known_changes_nothing() -> None:
+def test_no_one_known_changes_nothing() -> None:
     assert planned(TEN, [], NONE_STAYS) == HeadPlan(Offset(0), Reason.NOBODY)
 
 
-def test_all_that_everybody_has_goes_where_nothing_must_stay() -> None:
+def test_all_that_everyone_has_goes_where_nothing_must_stay() -> None:
     assert planned(TEN, [10, 10], NONE_STAYS).head == 10
 
 
@@ -158,7 +158,7 @@ def test_orphans_hold_nothing_back_for_ever() -> None:
     assert planned(records, [3], NONE_STAYS).head == 1
 
 
-def test_a_message_that_claims_pieces_nobody_sent_holds_nothing_back() -> None:
+def test_a_message_that_claims_pieces_no_one_sent_holds_nothing_back() -> None:
     claim = whole(3, "forged", PieceRun(Offset(0), Offset(2), 1, 1))
     assert planned([record(0), record(1), record(2), claim, record(4)], [2], NONE_STAYS).head == 2
 
@@ -169,7 +169,7 @@ def test_a_beginning_that_came_twice_counts_from_the_second_time() -> None:
     assert planned(records, [3], NONE_STAYS).head == 2
 
 
-def test_runs_that_nobody_ends_are_bounded_and_cost_the_same_each() -> None:
+def test_runs_that_no_one_ends_are_bounded_and_cost_the_same_each() -> None:
     marks = LogMarks(Offset(0))
     marks.see([piece(number, f"p{number}", 0) for number in range(30_000)], Offset(30_000))
     assert len(marks._open) == 10_000
@@ -203,8 +203,8 @@ def test_in_any_log_the_head_stays_within_what_may_go(
     gone, kept = records[: plan.head], records[plan.head :]
     assert plan.losers == ()
     assert all(offset >= plan.head for offset in positions)
-    assert not gone or sum(len(one.value) + RECORD_BYTES for one in kept) >= min_bytes
-    assert all(one.appended_ms < appended_ms - min_hours * HOUR_MS for one in gone) or min_hours == 0
+    assert not gone or sum(len(item.value) + RECORD_BYTES for item in kept) >= min_bytes
+    assert all(item.appended_ms < appended_ms - min_hours * HOUR_MS for item in gone) or min_hours == 0
 
 
 def test_marks_are_bounded_and_still_bracket_every_place() -> None:

@@ -71,7 +71,7 @@ def test_a_dead_durable_subscriber_is_dropped_after_its_time_and_told(registry: 
     assert positions(registry) == {}
 
 
-def test_without_a_time_limit_nobody_durable_is_dropped(registry: Registry) -> None:
+def test_without_a_time_limit_no_one_durable_is_dropped(registry: Registry) -> None:
     registry.apply(announced(said("edge"), 0), BOUNDS)
     assert registry.expire(9999 * DAY_MS, None) == []
     assert positions(registry) == {"edge": 50}
@@ -140,7 +140,7 @@ def test_a_registry_of_another_log_is_not_believed(registry: Registry) -> None:
     assert positions(registry) == {}
 
 
-def test_invented_subscribers_cost_no_more_than_the_bound_and_push_out_nobody(
+def test_invented_subscribers_cost_no_more_than_the_bound_and_push_out_no_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     registry = Registry(LOG, max_registrations=10)
@@ -193,7 +193,7 @@ def test_a_large_registry_is_carried_in_parts_and_is_whole_again() -> None:
     assert fresh.durable() == registry.durable()
 
 
-def test_after_an_outage_nobody_is_dead_for_its_silence(registry: Registry) -> None:
+def test_after_an_outage_no_one_is_dead_for_its_silence(registry: Registry) -> None:
     registry.apply(announced(said("guest", is_durable=False), 0), BOUNDS)
     assert registry.expire(60_000, None, are_all_heard=False) == []
     assert positions(registry) == {"guest": 50}

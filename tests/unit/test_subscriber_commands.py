@@ -101,7 +101,7 @@ def publish(engine: Engine, *paths: str, publisher: AgentName = AUTHOR) -> int:
 
 
 def poison(engine: Engine, publisher: AgentName = AUTHOR) -> int:
-    """A package whose blob nobody has."""
+    """A package whose blob no one has."""
     plain = PackageMessage(SLING_ID, PackageId("poison"), Action.ADD, "tree", publisher, paths=(NodePath("/bad"),))
     message = plain._replace(payload_ref=f"sha256:{'22' * 32}:9", package_length_bytes=9)
     engine.send(PACKAGES, message)
@@ -126,7 +126,7 @@ def paths_in(target: Target) -> set[str]:
 
 def statuses(engine: Engine) -> dict[int, PackageStatus]:
     told = engine.statuses()
-    found: dict[int, PackageStatus] = {one.offset: one.status for one in told}
+    found: dict[int, PackageStatus] = {item.offset: item.status for item in told}
     assert len(found) == len(told), "a package was confirmed twice"
     return found
 
@@ -175,7 +175,7 @@ def test_a_clear_is_limited_to_the_publisher_whose_queue_it_clears(engine: Engin
     engine.send(COMMANDS, clear(2))
     catch_up(engine, target)
     assert paths_in(target) == {"/theirs"}
-    assert [one.removed for one in engine.results()] == [2]
+    assert [result.removed for result in engine.results()] == [2]
 
 
 def test_a_clear_of_the_original_names_no_publisher_means_all_and_gets_no_answer(
@@ -198,7 +198,7 @@ def test_a_lower_clear_after_a_higher_one_takes_nothing_back(engine: Engine, tar
     engine.send(COMMANDS, clear(1, "high"), clear(0, "low"))
     catch_up(engine, target)
     assert paths_in(target) == {"/page-2"}
-    assert {one.command_id: one.removed for one in engine.results()} == {"high": 2, "low": 0}
+    assert {result.command_id: result.removed for result in engine.results()} == {"high": 2, "low": 0}
 
 
 def test_packages_that_are_read_later_than_the_clear_are_dropped_too(engine: Engine, target: Target) -> None:
@@ -209,7 +209,7 @@ def test_packages_that_are_read_later_than_the_clear_are_dropped_too(engine: Eng
     few = engine.with_settings(max_batch_records=2)
     catch_up(engine, target, few)
     assert paths_in(target) == {"/page-6"}
-    assert [one.removed for one in engine.results()] == [6]
+    assert [result.removed for result in engine.results()] == [6]
 
 
 def test_a_clear_beyond_the_log_is_refused_and_touches_nothing_that_comes(engine: Engine, target: Target) -> None:
@@ -234,7 +234,7 @@ def test_one_that_is_not_editable_refuses_clears_and_takes_redrives(engine: Engi
     catch_up(engine, target, plain)
     engine.send(COMMANDS, clear(0), redrive(failed))
     catch_up(engine, target, plain)
-    results = {one.command_id: (one.state, one.message) for one in engine.results()}
+    results = {result.command_id: (result.state, result.message) for result in engine.results()}
     assert results["clear-1"] == (CommandState.REFUSED, "edge is not editable, so it takes no clear commands")
     assert results["redrive-1"][0] is CommandState.REFUSED
     assert "BlobMissing" in str(results["redrive-1"][1])
@@ -260,7 +260,7 @@ def test_a_redrive_imports_what_was_given_up_and_says_so(engine: Engine, target:
     engine.send(COMMANDS, redrive(offset), redrive(17, "redrive-2"))
     engine.subscriber(target, strict, hooked).run(Until.CAUGHT_UP)
     assert paths_in(target) == {"/page"}
-    assert {one.command_id: (one.state, one.removed, one.message) for one in engine.results()} == {
+    assert {result.command_id: (result.state, result.removed, result.message) for result in engine.results()} == {
         "redrive-1": (CommandState.DONE, 1, "the package was imported"),
         "redrive-2": (CommandState.REFUSED, 0, "no error-queue entry and no failed hook call at offset 17"),
     }
@@ -275,7 +275,7 @@ def test_a_redrive_is_not_dropped_by_a_clear_that_is_still_open(engine: Engine, 
     publish(engine, "/page", publisher=OTHER)
     engine.send(COMMANDS, clear(2), redrive(failed))
     catch_up(engine, target, strict)
-    assert [one.offset for one in target.ledger.given_up()] == [failed]
+    assert [item.offset for item in target.ledger.given_up()] == [failed]
 
 
 def test_a_redrive_is_not_interrupted_by_a_clear_that_is_heard_meanwhile(engine: Engine, target: Target) -> None:
@@ -308,7 +308,7 @@ def test_a_redrive_is_not_interrupted_by_a_clear_that_is_heard_meanwhile(engine:
         wait_until(lambda: has_results(engine, 2))
     assert attempts == [failed]
     assert paths_in(target) == {"/page", "/next"}
-    assert {one.command_id: (one.state, one.removed) for one in engine.results()} == {
+    assert {result.command_id: (result.state, result.removed) for result in engine.results()} == {
         "redrive-1": (CommandState.DONE, 1),
         "clear-1": (CommandState.DONE, 0),
     }
@@ -334,9 +334,9 @@ def test_a_redrive_that_a_stop_interrupts_is_not_answered_before_it_is_done(engi
     stops.append(partial(stopped.stop, Deadline(engine.parts.clock, 0.0)))
     stopped.run()
     assert engine.results() == []
-    assert [one.cause.code for one in target.ledger.given_up()] == ["ProcessorFailed"]
+    assert [item.cause.code for item in target.ledger.given_up()] == ["ProcessorFailed"]
     catch_up(engine, target, strict)
-    assert [one.state for one in engine.results()] == [CommandState.DONE]
+    assert [result.state for result in engine.results()] == [CommandState.DONE]
     assert paths_in(target) == {"/page"}
 
 
@@ -350,8 +350,8 @@ def test_a_repeated_command_is_done_once_and_answered_alike(engine: Engine, targ
     engine.send(COMMANDS, clear(1), clear(3))  # the second has the same id, so it is the same command
     catch_up(engine, target)
     assert paths_in(target) == {"/page-2", "/page-3"}
-    assert len({one for one in engine.results() if one.command_id == "clear-1"}) == 1
-    assert len({one for one in engine.results() if one.command_id == "wrong"}) == 1
+    assert len({result for result in engine.results() if result.command_id == "clear-1"}) == 1
+    assert len({result for result in engine.results() if result.command_id == "wrong"}) == 1
 
 
 def test_commands_that_are_for_others_or_make_no_sense_are_passed_over(engine: Engine, target: Target) -> None:
@@ -379,7 +379,7 @@ def test_commands_that_were_sent_before_a_target_was_made_are_not_meant_for_it(e
     assert engine.results() == []
 
 
-def test_a_command_topic_that_was_made_anew_is_read_from_its_start(engine: Engine, target: Target) -> None:
+def test_a_command_topic_that_was_made_again_is_read_from_its_start(engine: Engine, target: Target) -> None:
     gone = Position(LogIdentity("another", "topic"), Offset(900))
     target.ledger.commands.take([], [], gone)
     publish(engine, "/page")
@@ -401,7 +401,10 @@ def test_a_clear_behind_more_commands_than_fit_into_memory_covers_the_first_pack
     engine.send(COMMANDS, *(redrive(9, f"redrive-{number}") for number in range(7)), clear(0))
     catch_up(engine, target)
     assert paths_in(target) == set()
-    assert [one.command_id for one in engine.results()] == [*(f"redrive-{number}" for number in range(7)), "clear-1"]
+    assert [result.command_id for result in engine.results()] == [
+        *(f"redrive-{number}" for number in range(7)),
+        "clear-1",
+    ]
 
 
 def test_commands_that_retention_removed_are_passed_over(engine: Engine, target: Target) -> None:
@@ -412,7 +415,7 @@ def test_commands_that_retention_removed_are_passed_over(engine: Engine, target:
     engine.journal.truncate(COMMANDS, Offset(1))
     catch_up(engine, target)
     assert paths_in(target) == {"/page-1"}
-    assert [one.command_id for one in engine.results()] == ["there"]
+    assert [result.command_id for result in engine.results()] == ["there"]
 
 
 def test_a_replay_after_a_lost_tail_refuses_the_clears_that_are_open(engine: Engine, target: Target) -> None:
@@ -444,7 +447,9 @@ def test_commands_that_a_restore_overtook_are_refused_once(engine: Engine, targe
         batch.commit(Position(engine.journal.identity(PACKAGES), Offset(0)))
     for _ in range(2):
         catch_up(engine, target)
-        results = [(one.command_id, one.state, "restored before" in str(one.message)) for one in engine.results()]
+        results = [
+            (result.command_id, result.state, "restored before" in str(result.message)) for result in engine.results()
+        ]
         assert results == [("clear-1", CommandState.REFUSED, True), ("redrive-1", CommandState.REFUSED, True)]
     assert paths_in(target) == {"/page-0", "/page-1"}
 
@@ -485,7 +490,7 @@ def test_other_commands_are_answered_during_a_pause_and_do_not_use_up_attempts(e
             wait_until(partial(has_results, engine, number + 1))
         assert subscriber.statistics().attempts == 1
         assert subscriber.statistics().phase is SubscriberPhase.RETRYING
-    assert {one.state for one in engine.results()} == {CommandState.REFUSED}
+    assert {result.state for result in engine.results()} == {CommandState.REFUSED}
 
 
 def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Target) -> None:
@@ -535,7 +540,7 @@ def test_a_redrive_calls_the_hook_of_an_imported_package_again_at_run_time(engin
         wait_until(lambda: called == [0, 0])
         wait_until(lambda: has_results(engine, 3))
     assert target.ledger.hook_calls.counts() == (0, 0)
-    answers = {one.command_id: (one.state, one.message) for one in engine.results()}
+    answers = {result.command_id: (result.state, result.message) for result in engine.results()}
     assert answers["redrive-1"] == (CommandState.DONE, "the hook `after` is called again")
     assert answers["no-such-call"][0] is CommandState.REFUSED
 
@@ -547,7 +552,7 @@ def test_a_redrive_of_a_hook_call_is_refused_where_no_hook_is_configured(engine:
     target.ledger.hook_calls.store(AfterCall(Offset(0), 1, None, is_set_aside=True))
     engine.send(COMMANDS, redrive(0))
     catch_up(engine, target)
-    assert [one.state for one in engine.results()] == [CommandState.REFUSED]
+    assert [result.state for result in engine.results()] == [CommandState.REFUSED]
     assert target.ledger.hook_calls.counts() == (0, 1)
 
 
@@ -572,7 +577,11 @@ def test_open_commands_are_bounded_and_what_is_beyond_is_refused(
     desk.listen()
     assert desk.take(Position(engine.journal.identity(PACKAGES), Offset(offset)), lambda _: False)
     desk.close()
-    assert [one.command_id for one in target.ledger.commands.open_commands()] == ["clear-0", "clear-1", "clear-2"]
+    assert [open_command.command_id for open_command in target.ledger.commands.open_commands()] == [
+        "clear-0",
+        "clear-1",
+        "clear-2",
+    ]
     answer = target.ledger.commands.answer_to("clear-4")
     assert answer is not None
     assert (answer.state, "open already" in answer.message) == (CommandState.REFUSED, True)
@@ -590,4 +599,4 @@ def test_a_clear_that_wants_no_answer_is_not_kept_beside_one_that_does_it_all(en
     desk.listen()
     assert desk.take(Position(engine.journal.identity(PACKAGES), Offset(offset)), lambda _: False)
     desk.close()
-    assert [one.pub_agent_name for one in target.ledger.commands.open_commands()] == [AUTHOR, OTHER]
+    assert [open_command.pub_agent_name for open_command in target.ledger.commands.open_commands()] == [AUTHOR, OTHER]

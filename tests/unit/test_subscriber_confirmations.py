@@ -74,7 +74,7 @@ def test_each_package_is_confirmed_once_whatever_write_of_the_ledger_fails(
     assert fault.has_failed
     failed = PackageStatus.REMOVED_FAILED
     imported = PackageStatus.IMPORTED
-    assert [(one.offset, one.status) for one in engine.statuses()] == [
+    assert [(status.offset, status.status) for status in engine.statuses()] == [
         (0, imported),
         (1, imported),
         (2, failed),
@@ -121,7 +121,7 @@ def test_many_confirmations_are_sent_once_whatever_portion_fails(
     monkeypatch.setattr(owner, what, fault)
     send_until_it_works(confirmations(engine, ledger))
     assert fault.has_failed
-    assert [one.offset for one in engine.statuses()] == list(range(1200))
+    assert [status.offset for status in engine.statuses()] == list(range(1200))
     assert store.pending == []
 
 

@@ -103,7 +103,7 @@ def test_a_package_that_succeeds_at_last_is_confirmed_with_its_attempts(engine: 
     hook = Hook(failures=2)
     run(engine, store, processors=Processors(before=hook))
     assert len(hook.seen) == 3
-    assert [(one.status, one.attempts) for one in engine.statuses()] == [(PackageStatus.IMPORTED, 3)]
+    assert [(status.status, status.attempts) for status in engine.statuses()] == [(PackageStatus.IMPORTED, 3)]
     assert store.attempt is None
 
 
@@ -226,7 +226,7 @@ def test_a_record_that_is_no_package_message_is_never_skipped_in_silence(
     (entry,) = store.errors.values()
     assert (entry.offset, entry.package_id, entry.pub_agent_name) == (0, "unknown", None)
     assert paths_of(store) == {"/good"}
-    assert [one.offset for one in engine.statuses()] == [1]
+    assert [status.offset for status in engine.statuses()] == [1]
 
 
 def test_it_stops_before_such_a_record_when_told_to(engine: Engine, store: MemoryStore) -> None:
@@ -249,7 +249,7 @@ def test_it_stops_before_a_package_that_needs_a_feature_it_does_not_have(engine:
         run(engine, store)
     assert paths_of(store) == {"/before"}
     assert store.position == engine.position(1)
-    assert [one.offset for one in engine.statuses()] == [0]
+    assert [status.offset for status in engine.statuses()] == [0]
 
 
 @pytest.mark.parametrize("step", ["apply", "commit"])
@@ -265,7 +265,7 @@ def test_a_full_or_read_only_disk_waits_without_counting_and_goes_on_when_it_can
     assert (statistics.imported, statistics.failed) == (3, 0)
     assert SubscriberPhase.WAITING in notes.phases
     assert store.errors == {}
-    assert [one.offset for one in engine.statuses()] == [0, 1, 2]
+    assert [status.offset for status in engine.statuses()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("step", ["apply", "commit"])
@@ -276,7 +276,7 @@ def test_trouble_of_the_house_uses_up_none_of_a_packages_retries(engine: Engine,
     settings = engine.with_settings(max_retries=2)
     statistics = run(engine, store, settings, target=target)
     assert (statistics.imported, statistics.failed, paths_of(store)) == (1, 0, {"/a"})
-    assert [one.attempts for one in engine.statuses()] == [3]
+    assert [status.attempts for status in engine.statuses()] == [3]
 
 
 def test_retries_are_used_up_by_a_packages_own_failures_however_many_others_come_between(

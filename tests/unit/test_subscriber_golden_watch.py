@@ -154,7 +154,7 @@ def paths_in(target: Target) -> set[str]:
 
 
 def own_statuses(engine: Engine) -> dict[int, PackageStatus]:
-    return {one.offset: one.status for one in engine.statuses() if one.sub_agent_name == EDGE}
+    return {status.offset: status.status for status in engine.statuses() if status.sub_agent_name == EDGE}
 
 
 class Running:
@@ -229,8 +229,8 @@ def test_a_skipped_package_is_reported_with_the_golden_name(engine: Engine, targ
     says(engine, publish(engine, "/page"), FAILED)
     catch_up(engine, target, is_editable=is_editable)
     assert paths_in(target) == set()
-    own = [one for one in engine.statuses() if one.sub_agent_name == EDGE]
-    assert [(one.status, one.staged_behind) for one in own] == [(REMOVED, GOLDEN)]
+    own = [status for status in engine.statuses() if status.sub_agent_name == EDGE]
+    assert [(item.status, item.staged_behind) for item in own] == [(REMOVED, GOLDEN)]
 
 
 def test_imports_of_a_subscriber_that_is_not_editable_are_not_reported(engine: Engine, target: Target) -> None:

@@ -82,7 +82,7 @@ def test_used_up_attempts_set_a_call_aside_and_the_next_ones_go_on(engine: Engin
 def test_without_an_end_of_retries_no_call_is_set_aside(engine: Engine, store: MemoryStore) -> None:
     publish(engine, "/a")
     assert run_planned(engine, store, *[False] * 20, retries=None) == [0] * 20
-    assert [one.is_set_aside for one in store.after_calls.values()] == [False]
+    assert [after_call.is_set_aside for after_call in store.after_calls.values()] == [False]
 
 
 def test_figures_say_what_waits_and_why(engine: Engine, store: MemoryStore) -> None:
@@ -108,7 +108,7 @@ def test_a_call_that_a_stop_interrupts_is_made_at_the_next_start(engine: Engine,
     hook.error = StopAskedError()
     hook.subscriber = subscriber(engine, store, processors=Processors(after=hook))
     hook.subscriber.run()
-    assert [(one.offset, one.attempts) for one in store.after_calls.values()] == [(0, 0)]
+    assert [(after_call.offset, after_call.attempts) for after_call in store.after_calls.values()] == [(0, 0)]
     assert run_planned(engine, store, True) == [0]
 
 
@@ -128,7 +128,7 @@ def test_calls_for_a_log_that_lost_its_end_are_dropped_with_a_line_in_the_log(
     store.position = engine.position(10)
     hook = Hook()
     run(engine, store, engine.with_settings(is_gap_accepted=True), processors=Processors(after=hook))
-    assert [one.offset for one in hook.seen] == [0, 1]
+    assert [item.offset for item in hook.seen] == [0, 1]
     assert store.after_calls == {}
     assert "2 calls of the hook after an import are dropped" in caplog.text
 
@@ -180,6 +180,6 @@ def test_announcements_name_a_few_failed_calls_without_their_traces() -> None:
         ledger.store(AfterCall(Offset(number), 4, long, is_set_aside=number != 7))
     ledger.store(AfterCall(Offset(99)))
     failed = failed_calls(ledger)
-    assert [one.offset for one in failed] == [7, *range(7), *range(8, 20)]
+    assert [item.offset for item in failed] == [7, *range(7), *range(8, 20)]
     cause = FailureCause("ProcessorFailed", "x" * 300, None, None, is_truncated=True)
     assert failed[0] == AfterCall(Offset(7), 4, cause)

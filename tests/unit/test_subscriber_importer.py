@@ -43,7 +43,9 @@ def test_a_backlog_is_imported_in_one_transaction_with_position_and_confirmation
     assert store.commits == 1
     assert (statistics.imported, statistics.commits, statistics.lag) == (5, 1, 0)
     assert store.position == engine.position(5)
-    assert [(one.offset, one.status) for one in engine.statuses()] == [(n, PackageStatus.IMPORTED) for n in range(5)]
+    assert [(status.offset, status.status) for status in engine.statuses()] == [
+        (n, PackageStatus.IMPORTED) for n in range(5)
+    ]
     assert store.pending == []
 
 
@@ -51,7 +53,7 @@ def test_one_that_is_not_editable_confirms_only_what_it_gives_up(engine: Engine,
     publish(engine, "/a")
     append(engine, message(payload=b"nonsense", package_digest=b"\1" * 32))
     run(engine, store, engine.with_settings(is_editable=False))
-    assert [(one.offset, one.status) for one in engine.statuses()] == [(1, PackageStatus.REMOVED_FAILED)]
+    assert [(status.offset, status.status) for status in engine.statuses()] == [(1, PackageStatus.REMOVED_FAILED)]
 
 
 def test_one_that_has_caught_up_and_starts_again_commits_nothing(engine: Engine, store: MemoryStore) -> None:
@@ -68,7 +70,7 @@ def test_the_same_package_at_two_offsets_is_harmless(engine: Engine, store: Memo
     engine.journal.append(PACKAGES, [NewRecord(twin.value, twin.headers)])
     run(engine, store)
     assert paths_of(store) == {"/a"}
-    assert [one.offset for one in engine.statuses()] == [0, 1]
+    assert [status.offset for status in engine.statuses()] == [0, 1]
 
 
 def test_reads_are_bounded_by_the_settings(engine: Engine, store: MemoryStore) -> None:
@@ -143,7 +145,7 @@ def test_publishers_that_were_skipped_are_stored_with_the_position(engine: Engin
 
 def test_the_names_of_skipped_publishers_are_bounded(engine: Engine, store: MemoryStore) -> None:
     strangers = [AgentName(f"p{number}") for number in range(MAX_PASSED_OVER + 10)]
-    append(engine, *(message(str(one), pub_agent_name=one) for one in strangers))
+    append(engine, *(message(str(stranger), pub_agent_name=stranger) for stranger in strangers))
     run(engine, store, engine.with_settings(follow=frozenset({AUTHOR})))
     assert len(store.unfollowed) == MAX_PASSED_OVER + 1
     with pytest.raises(FollowWidenedError, match="more publishers"):
@@ -157,14 +159,14 @@ def test_hooks_see_each_package_before_and_after_its_import(engine: Engine, stor
     engine.publisher().publish(DistributionRequest(Action.INVALIDATE, (NodePath("/a"),)))
     before, after, invalidate = Hook(), Hook(), Hook()
     run(engine, store, processors=Processors(before, after, invalidate))
-    assert [one.offset for one in before.seen] == [one.offset for one in after.seen] == [0, 1]
-    assert [(one.offset, one.action) for one in invalidate.seen] == [(3, Action.INVALIDATE)]
+    assert [item.offset for item in before.seen] == [item.offset for item in after.seen] == [0, 1]
+    assert [(item.offset, item.action) for item in invalidate.seen] == [(3, Action.INVALIDATE)]
     assert (before.seen[0].paths, before.seen[0].deep_paths, before.seen[0].pub_agent_name) == (
         ("/a",),
         ("/a",),
         AUTHOR,
     )
-    assert [one.offset for one in engine.statuses()] == [0, 1, 3]
+    assert [status.offset for status in engine.statuses()] == [0, 1, 3]
 
 
 def test_a_hook_that_refuses_keeps_the_package_out(engine: Engine, store: MemoryStore) -> None:
@@ -189,10 +191,10 @@ def test_a_hook_that_fails_after_the_import_is_counted_and_nothing_is_imported_a
     publish(engine, "/b")
     after = Hook(failures=1)
     statistics = run(engine, store, processors=Processors(after=after))
-    assert [one.offset for one in after.seen] == [0]
+    assert [item.offset for item in after.seen] == [0]
     assert (statistics.after.failures, statistics.after.waiting, statistics.imported, store.commits) == (1, 2, 2, 1)
     assert "the hook after an import failed" in caplog.text
-    assert [one.status for one in engine.statuses()] == [PackageStatus.IMPORTED] * 2
+    assert [status.status for status in engine.statuses()] == [PackageStatus.IMPORTED] * 2
 
 
 def test_a_package_that_takes_too_long_is_tried_again_and_given_up(engine: Engine, store: MemoryStore) -> None:
@@ -213,7 +215,7 @@ def test_during_one_long_import_it_is_importing_and_not_current(engine: Engine, 
     clock: Any = engine.parts.clock
     notes = Notes()
     run(engine, store, target=SlowTarget(store, lambda: clock.advance(0.1)), observer=notes)
-    told = [(one.phase, one.next_offset) for one in notes.progress]
+    told = [(item.phase, item.next_offset) for item in notes.progress]
     assert told.count((SubscriberPhase.IMPORTING, 0)) == 1
     assert told[-2:] == [(SubscriberPhase.CURRENT, 1), (SubscriberPhase.STOPPED, 1)]
 
@@ -228,7 +230,7 @@ def test_asked_to_stop_it_finishes_the_package_at_hand(engine: Engine, store: Me
     assert statistics.phase is SubscriberPhase.STOPPED
     assert paths_of(store) == {"/0"}
     assert store.position == engine.position(1)
-    assert [one.offset for one in engine.statuses()] == [0]
+    assert [status.offset for status in engine.statuses()] == [0]
 
 
 def test_when_the_deadline_is_over_the_package_at_hand_is_rolled_back(engine: Engine, store: MemoryStore) -> None:

@@ -184,7 +184,7 @@ def test_binaries_are_opened_by_digest_whether_the_message_names_them_or_not(
 
 def with_binaries(store: NotingStore, *contents: bytes) -> PackageMessage:
     infos = [store.put(io.BytesIO(content)) for content in contents]
-    binaries = tuple(Binary(digest=one.digest, length_bytes=one.length_bytes) for one in infos)
+    binaries = tuple(Binary(digest=info.digest, length_bytes=info.length_bytes) for info in infos)
     return message(b"inline", payload_ref=None, payload=b"inline", binaries=binaries)
 
 
@@ -205,7 +205,7 @@ def test_binaries_that_the_target_holds_are_fetched_ahead_no_more(payloads: Payl
     with payloads.opener(first.binaries)(first.binaries[0].digest) as stream:
         stream.read()
     payloads.expect([held])
-    payloads.expect([last])  # nobody opened it
+    payloads.expect([last])  # no one opened it
     payloads.expect([last])
     opened = {digest for _, digest in store.opened}
     assert last.binaries[0].digest.hex() not in opened
@@ -358,10 +358,10 @@ def test_neither_closing_nor_the_end_of_the_process_waits_for_a_fetch_that_hangs
         payloads.expect([stored(hanging, bytes([number])) for number in range(4)])
         assert hanging.asked.wait(PATIENCE_SECONDS)
         payloads.forget()
-    left = [one for one in set(threading.enumerate()) - before if one.name == "prefetch"]
+    left = [item for item in set(threading.enumerate()) - before if item.name == "prefetch"]
     payloads.close()
     assert len(left) == 8, "a store that hangs gets ever more threads"
-    assert all(one.daemon for one in left)
+    assert all(item.daemon for item in left)
 
 
 def test_the_time_of_a_package_counts_while_it_is_fetched(engine: Engine, hanging: HangingStore) -> None:

@@ -63,7 +63,7 @@ def test_a_subscriber_that_is_not_ready_says_why(facts: ReadinessFacts, reason: 
     assert decided(facts) == Readiness(is_ready=False, reason=reason)
 
 
-def test_nobody_is_forced_to_be_ready_unless_the_policy_says_so() -> None:
+def test_no_one_is_forced_to_be_ready_unless_the_policy_says_so() -> None:
     assert not decided(replace(FAR_BEHIND, running_seconds=1e9), policy=ReadinessConfig()).is_ready
 
 
@@ -75,7 +75,7 @@ def test_one_that_lags_and_does_not_get_on_ceases_to_be_ready() -> None:
     assert decided(replace(FAR_BEHIND, still_seconds=10.0), READY) == LAGGING
 
 
-def test_without_a_limit_nobody_ceases_to_be_ready() -> None:
+def test_without_a_limit_no_one_ceases_to_be_ready() -> None:
     assert decided(replace(FAR_BEHIND, still_seconds=1e9), READY, ReadinessConfig()) == READY
 
 

@@ -68,7 +68,7 @@ def test_a_confirmation_that_was_sent_but_not_marked_is_not_sent_again(engine: E
     assert engine.statuses() == [*sent, replace(sent[2], attempts=9)]
 
 
-def test_foreign_records_on_the_status_topic_disturb_nobody(engine: Engine, store: MemoryStore) -> None:
+def test_foreign_records_on_the_status_topic_disturb_no_one(engine: Engine, store: MemoryStore) -> None:
     publish(engine, "/a")
     run(engine, store)
     sent = engine.statuses()
@@ -80,7 +80,7 @@ def test_foreign_records_on_the_status_topic_disturb_nobody(engine: Engine, stor
     store.pending = [PendingStatus(9, sent[0])]
     engine.journal.append(engine.subscribing.status_topic, [NewRecord(b"", (("type", b"5"), ("version", b"1")))])
     run(engine, store)
-    assert [one for one in engine.statuses() if one.sub_agent_name == "edge"] == sent
+    assert [status for status in engine.statuses() if status.sub_agent_name == "edge"] == sent
 
 
 def test_an_entry_of_the_error_queue_is_imported_on_request(engine: Engine, store: MemoryStore) -> None:
@@ -95,7 +95,7 @@ def test_an_entry_of_the_error_queue_is_imported_on_request(engine: Engine, stor
     assert paths_of(store) == {"/a", "/b", "/c"}
     assert store.errors == {}
     assert store.position == engine.position(3)
-    assert [(one.offset, one.status) for one in engine.statuses()] == [
+    assert [(status.offset, status.status) for status in engine.statuses()] == [
         (0, PackageStatus.REMOVED_FAILED),
         (1, PackageStatus.IMPORTED),
         (0, PackageStatus.IMPORTED),
@@ -134,7 +134,7 @@ def test_a_package_of_a_publisher_that_is_not_followed_any_more_stays_given_up(
         "PackageNotFollowed",
         "edge does not follow author, whose package this is",
     )
-    assert [one.status for one in engine.statuses()] == [PackageStatus.REMOVED_FAILED]
+    assert [status.status for status in engine.statuses()] == [PackageStatus.REMOVED_FAILED]
     MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
     assert run(engine, store).redriven == 1
     assert paths_of(store) == {"/a"}
@@ -231,7 +231,7 @@ def test_a_redrive_waits_while_the_blob_store_is_out_of_order(engine: Engine, st
     hooks = Processors(before=Hook(2, lambda: StorageFullError("x")))
     observer.subscriber = subscriber(engine, store, observer=observer, processors=hooks)
     observer.subscriber.run()
-    assert SubscriberPhase.WAITING in {one.phase for one in observer.seen}
+    assert SubscriberPhase.WAITING in {item.phase for item in observer.seen}
     assert store.errors == {}
 
 
@@ -253,15 +253,15 @@ def test_one_that_is_not_editable_confirms_what_it_redrives_as_it_confirmed_its_
     MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
     publish(engine, "/z")
     run(engine, store, quiet)
-    assert [one.status for one in engine.statuses()] == [PackageStatus.REMOVED_FAILED, PackageStatus.IMPORTED]
+    assert [status.status for status in engine.statuses()] == [PackageStatus.REMOVED_FAILED, PackageStatus.IMPORTED]
 
 
-def test_a_package_of_nobody_is_imported_and_confirmed_to_nobody(engine: Engine, store: MemoryStore) -> None:
+def test_a_package_of_no_one_is_imported_and_confirmed_to_no_one(engine: Engine, store: MemoryStore) -> None:
     publish(engine, "/a")
     anonymous = decode_package(engine.records()[0].value)._replace(pub_agent_name=None)
     append(engine, anonymous)
     assert run(engine, store).imported == 2
-    assert [one.offset for one in engine.statuses()] == [0]
+    assert [status.offset for status in engine.statuses()] == [0]
 
 
 def test_errors_outside_of_packages_end_the_run_with_their_name(engine: Engine, store: MemoryStore) -> None:

@@ -33,7 +33,7 @@ def ended(one: ReportStart, until: int) -> ReportStart:
         ({}, None, 9, 9, {None: later(9)}),  # of a snapshot, or of an earlier version
         ({}, {AUTHOR}, 9, 9, {AUTHOR: later(9), None: ended(later(9), 9)}),
         (
-            {AUTHOR: later(9), None: None},  # None of earlier versions: not followed since an offset that nobody knows
+            {AUTHOR: later(9), None: None},  # None of earlier versions: not followed since an offset that no one knows
             {OTHER},
             20,
             20,

@@ -52,11 +52,11 @@ def errors_of_ours() -> list[MailboatError]:
     import_all_modules(but=("mailboat.testing",))
 
     def below(kind: type[MailboatError]) -> list[type[MailboatError]]:
-        return [kind, *(one for child in kind.__subclasses__() for one in below(child))]
+        return [kind, *(item for child in kind.__subclasses__() for item in below(child))]
 
-    kinds = {one for one in below(MailboatError) if one.__module__.startswith("mailboat.")}
-    users = sorted((one for one in kinds if ".testing." not in one.__module__), key=lambda one: one.__name__)
-    return [bare(one) for one in users]
+    kinds = {item for item in below(MailboatError) if item.__module__.startswith("mailboat.")}
+    users = sorted((kind for kind in kinds if ".testing." not in kind.__module__), key=lambda one: one.__name__)
+    return [bare(user) for user in users]
 
 
 def bare(kind: type[MailboatError]) -> MailboatError:
@@ -148,8 +148,8 @@ def test_a_fault_of_the_system_is_waited_out(error: Exception) -> None:
 )
 def test_a_failure_of_the_package_is_tried_again_until_the_retries_are_used_up(error: Exception) -> None:
     decisions = [decide_retry(error, failures, POLICY, jitter()) for failures in range(1, 5)]
-    assert [type(one) for one in decisions] == [TryAgain, TryAgain, TryAgain, GiveUp]
-    assert all(one.is_counted for one in decisions if isinstance(one, TryAgain))
+    assert [type(decision) for decision in decisions] == [TryAgain, TryAgain, TryAgain, GiveUp]
+    assert all(decision.is_counted for decision in decisions if isinstance(decision, TryAgain))
 
 
 def test_what_can_never_succeed_is_given_up_at_once_unless_nothing_may_be_given_up() -> None:

@@ -59,11 +59,11 @@ def test_one_package_outside_is_given_up_alone_and_confirmed_as_failed(engine: E
     statistics = run(engine, store, engine.with_settings(roots=ROOTS))
     assert paths_of(store) == {"/site", "/site/de", "/site/de/a", "/shared", "/shared/c"}
     assert (statistics.imported, statistics.failed) == (2, 2)
-    assert [(one.offset, one.cause.code) for one in store.errors.values()] == [
+    assert [(error.offset, error.cause.code) for error in store.errors.values()] == [
         (1, "RootsExceeded"),
         (2, "RootsExceeded"),
     ]
-    failed = [one.offset for one in engine.statuses() if one.status is PackageStatus.REMOVED_FAILED]
+    failed = [status.offset for status in engine.statuses() if status.status is PackageStatus.REMOVED_FAILED]
     assert failed == [1, 2]
 
 
@@ -72,7 +72,7 @@ def test_delete_above_a_root_removes_nothing(engine: Engine, store: MemoryStore)
     engine.publisher().publish(DistributionRequest(Action.DELETE, (NodePath("/site"),)))
     run(engine, store, engine.with_settings(roots=ROOTS))
     assert "/site/de/a" in paths_of(store)
-    assert [one.offset for one in store.errors.values()] == [1]
+    assert [error.offset for error in store.errors.values()] == [1]
 
 
 def test_package_that_lies_about_its_paths_is_refused(engine: Engine, store: MemoryStore) -> None:
@@ -80,7 +80,7 @@ def test_package_that_lies_about_its_paths_is_refused(engine: Engine, store: Mem
     append(engine, renamed(engine, "/site/de"), renamed(engine))
     run(engine, store, engine.with_settings(roots=ROOTS))
     assert paths_of(store) == set()
-    assert [one.cause.code for one in store.errors.values()] == ["RootsExceeded", "PackageCorrupt", "RootsExceeded"]
+    assert [error.cause.code for error in store.errors.values()] == ["RootsExceeded", "PackageCorrupt", "RootsExceeded"]
 
 
 def test_hooks_do_not_run_for_a_refused_package(engine: Engine, store: MemoryStore) -> None:

@@ -16,7 +16,7 @@ ERROR = ValueError("no")
 
 def batch(*offsets: int, next_offset: int | None = None) -> RecordBatch:
     end = Offset(offsets[-1] + 1 if next_offset is None else next_offset)
-    return RecordBatch([Record(Offset(one), b"", ()) for one in offsets], end, is_at_end=True)
+    return RecordBatch([Record(Offset(offset), b"", ()) for offset in offsets], end, is_at_end=True)
 
 
 def opened(at: int = 0, *, may_replay: bool = False) -> RunState:

@@ -86,7 +86,7 @@ def test_suspended_subscriber_imports_nothing_before_it_is_resumed(engine: Engin
         wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
         assert subscriber.statistics().suspension is None
     assert paths_in(target) == {"/page"}
-    assert [(one.verb, one.state, one.message) for one in engine.results()] == [
+    assert [(result.verb, result.state, result.message) for result in engine.results()] == [
         ("suspend", CommandState.DONE, "imports are suspended"),
         ("resume", CommandState.DONE, "imports resume"),
     ]

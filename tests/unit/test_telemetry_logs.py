@@ -43,7 +43,7 @@ class Lines:
 @pytest.fixture
 def restored() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("", "mailboat", "mailboat.audit")]
-    handlers, levels = list(loggers[0].handlers), [one.level for one in loggers]
+    handlers, levels = list(loggers[0].handlers), [logger.level for logger in loggers]
     yield
     loggers[0].handlers[:] = handlers
     for one, level in zip(loggers, levels, strict=True):
@@ -193,12 +193,12 @@ def test_a_subscribers_trouble_is_told_once_for_each_change_and_its_end_once(cap
     importing = SubscriberStatistics(SubscriberPhase.IMPORTING, next_offset=Offset(9))
     retrying = SubscriberStatistics(SubscriberPhase.RETRYING, next_offset=Offset(9), attempts=1, cause=cause)
     waiting = SubscriberStatistics(SubscriberPhase.WAITING, next_offset=Offset(9), cause=cause)
-    for one in (importing, current, current, importing, retrying, retrying, waiting):
-        state_logger.progressed(one)
+    for item in (importing, current, current, importing, retrying, retrying, waiting):
+        state_logger.progressed(item)
     state_logger.given_up(SubscriberStatistics(attempts=4, next_offset=Offset(10), cause=cause))
     state_logger.progressed(current)
     state_logger.given_up(SubscriberStatistics(attempts=1, next_offset=Offset(11), cause=cause))
-    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "web has caught up"),
         ("WARNING", "web could not import a package, attempt 1: no space left"),
         ("WARNING", "web waits: no space left"),

@@ -7,7 +7,7 @@ import socket
 from support.free_ports import LOOPBACK, free_ports
 
 
-def test_what_was_given_is_not_given_again_though_nobody_listens_yet() -> None:
+def test_what_was_given_is_not_given_again_though_no_one_listens_yet() -> None:
     given = [*free_ports(4), *free_ports(4), *free_ports(2, beside=10_000)]
     assert len(set(given)) == len(given)
 

@@ -158,7 +158,7 @@ def test_publication_and_import_are_one_trace(engine: Engine, exporter: InMemory
         assert (taken.start_time or 0) <= (taken.end_time or 0)
 
 
-def test_what_nobody_records_gives_no_span_of_an_import(engine: Engine, exporter: InMemorySpanExporter) -> None:
+def test_what_no_one_records_gives_no_span_of_an_import(engine: Engine, exporter: InMemorySpanExporter) -> None:
     tracer = OpenTelemetryTracer("test", exporter)
     with engine:
         publish(engine, NoTracer(), request_of(None))

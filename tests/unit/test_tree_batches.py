@@ -56,7 +56,7 @@ def test_packages_of_one_subtree_are_read_together(name: str, above: tuple[Node,
     payload = written(PackageContents(filter_for([], [ROOT]), TOGETHER[name], above))
     found = read_together(payload)
     assert found is not None
-    assert between(found) == [(one.path, one.body) for one in map(encode_node, TOGETHER[name])]
+    assert between(found) == [(item.path, item.body) for item in map(encode_node, TOGETHER[name])]
 
 
 NOT_TOGETHER = {

@@ -88,7 +88,7 @@ def test_nodes_above_that_are_not_above_this_root_are_left_to_the_long_way() -> 
 
 def test_many_nodes_above_are_not_remembered() -> None:
     body = data(1, text(1, "nt:folder")) + data(
-        4, b"".join(text(1, f"{one:0255}") for one in range(MAX_REMEMBERED_BYTES // 255))
+        4, b"".join(text(1, f"{item:0255}") for item in range(MAX_REMEMBERED_BYTES // 255))
     )
     assert TreeHeaders().read(package(deep("/a/b"), "/a", body=body)) is None
 

@@ -138,10 +138,10 @@ def test_the_configuration_does_not_contradict_the_source() -> None:
 def test_more_namespaces_than_a_reader_takes_are_not_written() -> None:
     table = {f"p{number}": ("urn:x",) for number in range(MAX_NAMESPACES + 1)}
     assert (
-        len(read_at_once(written(contents(*(f"{one}:a" for one in list(table)[1:]), table=table))).namespaces) == 1000
+        len(read_at_once(written(contents(*(f"{item}:a" for item in list(table)[1:]), table=table))).namespaces) == 1000
     )
     with pytest.raises(LimitExceededError, match="more than 1000 namespaces"):
-        written(contents(*(f"{one}:a" for one in table), table=table))
+        written(contents(*(f"{item}:a" for item in table), table=table))
 
 
 def test_namespaces_are_under_the_digest_of_the_trailer() -> None:

@@ -110,7 +110,7 @@ def test_packages_of_mode_merge_say_which_nodes_are_in_the_document_of_a_node_ab
     inner = data(5, text(1, "/c/inner") + data(2, FOLDER))
     assert payload == package(header(merge, version=4), node("/c"), inner, node("/c/own"), count=3)
     change = read(payload)
-    assert (change.filter, [one.is_inner for one in change.records]) == (merging, [False, True, False])
+    assert (change.filter, [record.is_inner for record in change.records]) == (merging, [False, True, False])
     plain = written(PackageContents(filter_for([], [ROOT]), nodes))
     assert plain == package(header(), node("/c"), node("/c/inner"), node("/c/own"))
 
@@ -199,14 +199,14 @@ def test_a_node_of_many_small_binaries_fits_a_record() -> None:
     (record,) = read_as_stream(payload).records
     assert len(record.body) < MAX_RECORD_BYTES / 3
     outside = {binary.digest: binary.open().read() for binary in record.binaries}
-    assert outside == {one.digest: one.data for one in small[69:]}
+    assert outside == {item.digest: item.data for item in small[69:]}
 
 
 def test_a_large_package_in_memory_is_read_record_by_record() -> None:
     tree = [a_folder("/c"), *(a_file(f"/c/{index:03}", bytes([index]) * 60_000) for index in range(80))]
     payload = written(PackageContents(filter_for([], [ROOT]), tree))
     assert len(payload) > MAX_AT_ONCE_BYTES
-    assert read_at_once(payload).records == [encode_node(one) for one in tree]
+    assert read_at_once(payload).records == [encode_node(item) for item in tree]
 
 
 def test_a_stream_is_read_from_where_it_stands_and_in_small_pieces() -> None:
@@ -255,7 +255,7 @@ def test_siblings_may_come_in_any_order(read) -> None:  # type: ignore[no-untype
 
 @BOTH
 def test_the_root_of_all_can_be_carried(read) -> None:  # type: ignore[no-untyped-def]
-    assert [one.path for one in read(package(header(text(1, "/")), node("/"), node("/a"))).records] == ["/", "/a"]
+    assert [record.path for record in read(package(header(text(1, "/")), node("/"), node("/a"))).records] == ["/", "/a"]
 
 
 SOUND = [
@@ -305,7 +305,7 @@ def test_a_node_beyond_a_record_is_not_written() -> None:
     assert caught.value.where == {"path": "/c", "limit": MAX_RECORD_BYTES}
 
 
-def test_a_large_binary_whose_digest_nobody_knows_is_read_once_and_written_as_if_it_were_known() -> None:
+def test_a_large_binary_whose_digest_no_one_knows_is_read_once_and_written_as_if_it_were_known() -> None:
     content, opened = bytes(range(256)) * 4096, []
 
     def open_it() -> io.BytesIO:

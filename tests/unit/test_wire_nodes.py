@@ -138,7 +138,7 @@ def test_binaries_outside_are_handed_along() -> None:
     assert outside.open().read() == LARGE.open().read()
 
 
-def test_a_binary_that_nobody_can_open_says_so() -> None:
+def test_a_binary_that_no_one_can_open_says_so() -> None:
     decoded = decode_node(PATH, BODIES["a large file"][1])
     assert decoded.data is not None
     with pytest.raises(ValueError, match="by digest only"):

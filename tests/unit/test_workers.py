@@ -79,8 +79,10 @@ def test_failures_are_waited_out_with_growing_pauses_and_told_once(caplog: pytes
     worker.stop(PATIENCE_SECONDS)
     assert clock.monotonic() - before >= 1 + 2 + 4 + 4 + 4
     assert (worker.failures, len(seen)) == (5, 5)
-    warnings = [one for one in caplog.records if one.levelname == "WARNING"]
-    assert [one.getMessage() for one in warnings] == ["working failed: JournalUnavailable: away; next try in 1 seconds"]
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [warning.getMessage() for warning in warnings] == [
+        "working failed: JournalUnavailable: away; next try in 1 seconds"
+    ]
     assert warnings[0].__dict__["subscriber"] == "edge"
     assert "working works again" in caplog.text
 
@@ -91,7 +93,7 @@ def test_a_defect_is_told_with_its_trace_and_does_not_end_it(caplog: pytest.LogC
     worker.start()
     assert turns.went_well.wait(PATIENCE_SECONDS)
     worker.stop(PATIENCE_SECONDS)
-    (line,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert line.exc_info is not None
     assert "working failed by a defect: RecursionError('a defect')" in line.getMessage()
 

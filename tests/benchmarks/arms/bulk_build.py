@@ -105,7 +105,7 @@ def built(session: Any, home: Path, source: str, budget: Budget) -> dict[str, An
         manifest = sum(len(documents.read(name) or b"") for name in documents.names(f"{report.build_id}."))
     return {
         **{name: value for name, value in asdict(report).items() if name != "problems"},
-        "problems": [list(one) for one in report.problems],
+        "problems": [list(problem) for problem in report.problems],
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "build_cpu_seconds": pipeline.build_cpu_seconds,
@@ -113,7 +113,7 @@ def built(session: Any, home: Path, source: str, budget: Budget) -> dict[str, An
         "java_peak_bytes": peak_of(session.sparkContext._gateway.proc.pid),
         "shuffle_bytes": shuffled(session),
         "manifest_bytes": manifest,
-        "stages": [asdict(one) | {"skew": one.skew} for one in runner.figures],
+        "stages": [asdict(figure) | {"skew": figure.skew} for figure in runner.figures],
     }
 
 

@@ -22,10 +22,10 @@ from mailboat.model.paths import ROOT
 home, source, max_bytes, max_nodes = sys.argv[1:5]
 with Workspace(Home(Path(home))) as workspace, closing(open_source(source)) as opened:
     recipe = recipe_for(workspace, BuildRequest(source, [ROOT], Budget(int(max_bytes), int(max_nodes))))
-    bins = [one for one in cut_whole(opened, recipe.roots, recipe.budget) if isinstance(one, Bin)]
+    bins = [item for item in cut_whole(opened, recipe.roots, recipe.budget) if isinstance(item, Bin)]
     builder = BinBuilder(recipe, BuildPorts(opened, workspace.blobs, workspace.codecs))
     began, began_cpu = time.monotonic(), time.process_time()
-    for one in bins:
-        builder.build(one)
+    for bin_ in bins:
+        builder.build(bin_)
     seconds, cpu = time.monotonic() - began, time.process_time() - began_cpu
 print(json.dumps({"count": len(bins), "seconds": seconds, "cpu_seconds": cpu}))

@@ -12,7 +12,7 @@ from pathlib import Path
 from least import report_least
 
 with zipfile.ZipFile(Path(sys.argv[1])) as archive:
-    entries = [(one.filename, one.date_time, one.compress_type, archive.read(one)) for one in archive.infolist()]
+    entries = [(item.filename, item.date_time, item.compress_type, archive.read(item)) for item in archive.infolist()]
 
 
 def build(_number):

@@ -20,7 +20,7 @@ def plain(value):
     if hasattr(value, "ListFields"):
         return {field.name: plain(inner) for field, inner in value.ListFields()}
     if hasattr(value, "append"):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
