@@ -58,7 +58,7 @@ e2e: dev-all ## Pods in a real cluster (made first where it does not run, and le
 	@$(BIN)/python tests/kind/cluster.py plan # what will be built, and how long that took last time
 	$(BIN)/python tests/kind/builds.py helm keda-operator keda-adapter metrics-server spark-operator > /dev/null
 	$(BIN)/python tests/kind/cluster.py prepare # minutes from nothing, more than a fixture may take
-	$(PYTEST) -n 3 --dist loadfile tests/e2e # a worker for each story; the two short files share one
+	$(PYTEST) -n 3 --dist loadfile tests/e2e # a worker for each story, which takes a short file where it ends early
 
 cluster: ## Make the test cluster (kind) on this machine; prints what a shell needs to use it
 	@$(PYTHON) tests/kind/cluster.py up

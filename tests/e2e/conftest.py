@@ -22,6 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import yaml
 from cluster_client import ClusterClient, NamespaceClient, files_of, has_condition
 from mailboat.cli.demo.sample_site import write_site
 from mailboat.clock import SystemClock
@@ -32,6 +33,8 @@ from support.s3_server import S3Server, S3ServerSettings
 ROOT = Path(__file__).resolve().parents[2]
 BY_HAND = ROOT / "examples" / "kubernetes" / "by-hand" / "agent.yaml"
 CLUSTER = ROOT / "tests" / "kind" / "cluster.py"
+OPERATOR_IMAGES = {"image": "mailboat-operator", "agentImage": "mailboat"}
+"""Value of the chart → image."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 SOURCE = """
@@ -85,10 +88,13 @@ class Cluster:
         return self.client.namespace("")
 
     @contextmanager
-    def definitions(self) -> Iterator[None]:
-        """Hold the custom resource definitions, which the tests of another process change, too."""
+    def definitions(self, *, are_shared: bool = False) -> Iterator[None]:
+        """Hold the custom resource definitions, which the tests of another process change, too.
+
+        Those that need the present ones share them.
+        """
         with self.lock.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_SH if are_shared else fcntl.LOCK_EX)
             yield
 
     def run(self, *command: str, content: bytes = b"") -> bytes:
@@ -135,6 +141,20 @@ class Namespace(NamespaceClient):
         for name, image in self.cluster.images.items():
             text = re.sub(rf"image: {name}:(latest|0\.1\.0)$", f"image: {image}", text, flags=re.MULTILINE)
         super().apply_text(text)
+
+    @contextmanager
+    def operator(self, *settings: str) -> Iterator[None]:
+        """The chart with an operator of this namespace alone, and the present definitions, which are not changed."""
+        name = f"mailboat-{self.name}"
+        tags = {key: self.cluster.images[image].rpartition(":")[2] for key, image in OPERATOR_IMAGES.items()}
+        place = f"namespaces={{{self.name}}}"
+        options = [*(f"{key}.tag={tag}" for key, tag in tags.items()), place, "crds.install=false", *settings]
+        release = (name, str(ROOT / "helm" / "mailboat"), "--namespace", self.name, "--timeout=120s", "--wait")
+        with self.cluster.definitions(are_shared=True):
+            self.cluster.objects.apply(*(yaml.safe_load(file.read_text()) for file in (ROOT / "crds").glob("*.yaml")))
+            self.cluster.run("helm", "upgrade", "--install", *release, *(w for one in options for w in ("--set", one)))
+            yield
+            self.cluster.run("helm", "uninstall", name, "--namespace", self.name, "--wait")
 
     def kubectl(self, *arguments: str) -> str:
         """What kubectl prints, here; for tests of what kubectl's users see."""

@@ -11,25 +11,22 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from cluster_client import Manifest, NamespaceClient, eventually, files_of, has_condition, name_of
+from cluster_client import Manifest, NamespaceClient, eventually, files_of, has_condition, has_started, name_of
 from confluent_kafka.admin import AdminClient
+from quickstart_story import CONTENT, EXAMPLES, Story, quickstart
 from support.browser import chromium, page_in
 from support.s3_server import ADMIN
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "mailboat"
 PREVIOUS_CHART = ROOT / "tests" / "operator" / "charts" / "mailboat-0.0.9.tgz"
-EXAMPLES = ROOT / "examples" / "kubernetes"
 DOCUMENTATION = ROOT / "docs"
 SYSTEM = "mailboat-system"
-CONTENT = "/var/lib/mailboat/content/current"
 NODE = "mailboat-control-plane"
 OF_ALL = f"ClusterRole/{SYSTEM}-mailboat"
 OPERATOR_PODS = "app.kubernetes.io/name=mailboat-operator"
@@ -38,149 +35,9 @@ MANY = 20
 LEASE_SECONDS = 15
 ABSENCE_SECONDS = 2 * LEASE_SECONDS
 """How long content flows without an operator: beyond its lease."""
-WEB_SERVER = """
-import runpy, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-sys.argv[1:] = ["8000", "--directory", "/content/current"]
-runpy.run_module("http.server", run_name="__main__")
-"""
-"""Ends when it is asked to; process 1 of a container ignores what it does not handle, and each pod would wait 30 s."""
-WAIT = 'import json,sys,time; time.sleep(json.load(sys.stdin)["data"])'
-WORKER_TOKEN = {"name": "workers", "secretRef": {"name": "workers"}, "verbs": ["view", "work"]}
-JOBS = """
-from pathlib import Path
-from mailboat.api.client import HttpControl
-client = HttpControl("http://127.0.0.1:8080", Path("/run/mailboat/http/token").read_text().strip())
-"""
-ADD = """
-from mailboat.model.jobs import NewJob
-jobs = [NewJob("wait.here", data, keep=True) for data in [b"45"] * 4 + [b"0.1"] * 996]
-for start in range(0, 1000, 200):
-    client.jobs.add(jobs[start : start + 200])
-"""
-"""A thousand jobs; four of them still run when no other is left, and workers are removed."""
-COUNT = """
-import collections, json
-from mailboat.api.job_control import JobFilter
-pages, counts = [None], collections.Counter()
-while pages:
-    found = client.jobs.list_jobs(JobFilter(), pages.pop(), 1000)
-    counts.update((one.state, one.tries) for one in found.items)
-    pages = [found.next_page] if found.next_page else []
-print(json.dumps([[*key, count] for key, count in counts.items()]))
-"""
 DASHBOARD_TOKEN = "dashboard-token-0123456789"
 DASHBOARD_SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "dashboard"}}
-SHARED_FOLDER = "/var/local/mailboat-shared"
-SHARED_PLACE = "/var/lib/mailboat/shared"
-SHARED_PAGES = 20
-SHARED_VOLUME = """
-apiVersion: v1
-kind: PersistentVolume
-metadata: {{name: shared}}
-spec:
-  accessModes: [ReadWriteMany]
-  capacity: {{storage: 100Mi}}
-  claimRef: {{namespace: {namespace}, name: shared}}
-  hostPath: {{path: {folder}}}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {{name: shared}}
-spec:
-  accessModes: [ReadWriteMany]
-  resources: {{requests: {{storage: 100Mi}}}}
-  storageClassName: ""
-  volumeName: shared
-"""
-SHARED_POOL = """
-apiVersion: mailboat.dev/v1alpha1
-kind: SubscriberPool
-metadata: {name: shared}
-spec:
-  journalRef: {name: main}
-  delivery: shared
-  target: {files: {claim: {name: shared, folder: web}}}
-  editable: true
-  drain: 1s
-  finish: 30s
-  autoscaling: {minReplicas: 1, maxReplicas: 2, lagPerMember: 10, scaleDownAfter: 30s}
-"""
-IMPORTS = """
-import urllib.request
-from pathlib import Path
-token = Path("/run/mailboat/http/token").read_text().strip()
-request = urllib.request.Request("http://127.0.0.1:8080/metrics", headers={"Authorization": f"Bearer {token}"})
-lines = urllib.request.urlopen(request).read().decode().splitlines()
-counts = [line for line in lines if line.startswith("mailboat_subscriber_imported_packages_total")]
-print(int(sum(float(line.split()[-1]) for line in counts)))
-"""
 pytestmark = pytest.mark.timeout(600)
-
-
-@dataclass
-class Story:
-    """What the tests share.
-
-    Attributes:
-        namespace: Where the custom resources are.
-        published: Path → content of what was published by now.
-        operator_left_at: When it was stopped, of the monotonic clock.
-    """
-
-    namespace: Any
-    published: dict[str, bytes]
-    operator_left_at: float = 0.0
-
-    def fill(self, files: Mapping[str, bytes], below: str = "") -> None:
-        """Write files into the publisher's source."""
-        self.namespace.write_files("filler", f"/site/{below}", files)
-        self.published |= {f"{below}/{name}" if below else name: content for name, content in files.items()}
-
-    def distribute(self, name: str, path: str) -> None:
-        """Ask for a distribution by its object; not awaited."""
-        spec = {"publisherRef": {"name": "author"}, "action": "Add", "paths": [{"path": path, "deep": True}]}
-        kind = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Distribution"}
-        self.namespace.apply({**kind, "metadata": {"name": name}, "spec": spec})
-
-    def publish_page(self, name: str) -> None:
-        """Distribute a page of its own; not awaited."""
-        self.fill({f"{name}.html": name.encode()})
-        self.distribute(name, f"/{name}.html")
-
-    def change_pool(self, **changes: object) -> None:
-        """Merge into the pool's specification."""
-        self.namespace.patch("SubscriberPool", "edge", {"spec": changes})
-
-    def autoscale(self, **wanted: object) -> None:
-        """Have the pool scaled so; by hand where nothing is said."""
-        for said in (None, wanted) if wanted else (None,):  # the two would be merged
-            self.change_pool(autoscaling=said)
-
-    def mailboat(self, *arguments: str) -> bytes:
-        """What `kubectl mailboat` prints."""
-        printed: bytes = self.namespace.cluster.run("kubectl", "mailboat", "-n", self.namespace.name, *arguments)
-        return printed
-
-    def members(self) -> dict[str, str]:
-        """Name → id of the pool's pods that are not about to end."""
-        pods = self.namespace.list("Pod", "app.kubernetes.io/instance=edge")
-        return {name_of(pod): pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-
-    def wait_for_members(self, *members: str) -> None:
-        """Wait until the pods are ready."""
-        self.namespace.wait_for("Ready", *(f"Pod/{member}" for member in members))
-
-    def assert_content(self, *members: str) -> None:
-        """Each of the members holds all that was published, byte by byte, and nothing else."""
-        for member in members:
-            assert self.namespace.read_files(member, CONTENT) == self.published, member
-
-    def served_members(self) -> set[str]:
-        """Pods that the pool's Service leads to now."""
-        slices = self.namespace.list("EndpointSlice", "kubernetes.io/service-name=edge")
-        endpoints = [item for part in slices for item in part.get("endpoints") or ()]
-        return {endpoint["targetRef"]["name"] for endpoint in endpoints if endpoint["conditions"]["ready"]}
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +50,7 @@ def story(operator: NamespaceClient, shared_namespace: Any) -> Story:
 def previous_chart(cluster: Any) -> Iterator[ExitStack]:
     """The previous chart with its definitions, held until the stack is closed: the first test replaces both.
 
-    It comes before slower fixtures, so that the package builds, which need the present definitions, come second.
+    It comes before slower fixtures, so that the stories which need the present definitions come second.
     """
     with ExitStack() as held:
         held.enter_context(cluster.definitions())
@@ -202,7 +59,7 @@ def previous_chart(cluster: Any) -> Iterator[ExitStack]:
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Any, metrics_server_begun: object) -> Iterator[NamespaceClient]:
+def operator(cluster: Any) -> Iterator[NamespaceClient]:
     """The operator's namespace. The last test uninstalls the chart, or the end of the module does."""
     yield cluster.client.namespace(SYSTEM)
     uninstall(cluster, "--ignore-not-found")
@@ -217,7 +74,7 @@ def release(cluster: Any, chart: Path, *options: str) -> None:
 
 
 def settings_of(story: Story) -> list[str]:
-    """Two replicas for the namespace of these tests; package builds have an operator of their own at the same time."""
+    """Two replicas for the namespace of these tests; other stories have operators of their own at the same time."""
     return ["--set=replicas=2", f"--set=namespaces={{{story.namespace.name}}}"]
 
 
@@ -227,27 +84,11 @@ def uninstall(cluster: Any, *options: str) -> None:
     cluster.client.namespace(SYSTEM).wait_gone("Deployment/mailboat")
 
 
-def quickstart(kafka: str, s3: str) -> str:
-    """The example with the servers of this test, and with the pool of the example that has a web server."""
-    journal, publisher, _ = yaml.safe_load_all((EXAMPLES / "quickstart" / "mailboat.yaml").read_text())
-    journal["spec"]["kafka"]["bootstrapServers"] = [kafka]
-    journal["spec"]["topics"] = {"prefix": "quickstart-"}
-    journal["spec"]["blobs"]["s3"] |= {"endpointUrl": s3, "prefix": "quickstart/"}
-    _, pool = yaml.safe_load_all((EXAMPLES / "web-server.yaml").read_text())
-    pool["spec"]["resources"] = {"requests": {"cpu": "20m"}}  # of which an autoscaler takes its percents
-    [web] = pool["spec"]["template"]["spec"]["containers"]
-    web["image"] = "mailboat:latest"  # the one image that is there serves files, too
-    del web["securityContext"], web["volumeMounts"], pool["spec"]["template"]["spec"]["volumes"]  # of its own server
-    web["command"] = ["python3", "-c", WEB_SERVER]
-    return yaml.safe_dump_all([journal, publisher, pool])
-
-
 def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
     story: Story, cluster: Any, operator: NamespaceClient, kafka: str, s3: str, previous_chart: ExitStack
 ) -> None:
     keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
     story.namespace.make_secret("mailboat-s3", keys)
-    story.namespace.make_secret("workers", {"token": "a-token-of-these-workers"})
     story.namespace.make_source()
     present = quickstart(kafka, s3)
     assert "pathStyle" in present
@@ -257,9 +98,8 @@ def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
         dashboard = "--set=dashboard.enabled=true,dashboard.tokenSecret=dashboard"
         release(cluster, CHART, "--wait", *settings_of(story), dashboard)
     story.namespace.apply_text(present)
-    # fields of this chart; thirty members go one after the other in these tests, two minutes longer by default
+    # a field of this chart; thirty members go one after the other in these tests, two minutes longer by default
     story.change_pool(drain="1s")
-    story.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": [WORKER_TOKEN]}}})
 
     cluster.run("helm", "test", "mailboat", "--namespace", SYSTEM, "--timeout=120s")
     story.namespace.wait_for("Ready", "Journal/main", "Publisher/author", "SubscriberPool/edge")
@@ -332,23 +172,6 @@ def test_a_new_member_is_served_no_traffic_before_it_has_caught_up(story: Story,
     story.assert_content("edge-3")
     story.namespace.wait_for("Ready", "SubscriberPool/edge")
     assert story.served_members() == {"edge-0", "edge-1", "edge-2", "edge-3"}
-
-
-def test_an_autoscaler_on_cpu_gets_its_metric_and_scales_the_pool(story: Story, metrics_server: None) -> None:
-    """KEDA comes later, so it is the operator's own autoscaler; with KEDA of an earlier run in the cluster, KEDA's."""
-    limits = {"minReplicas": FEW, "maxReplicas": FEW + 1, "scaleDownAfter": "0s"}
-    story.autoscale(**limits, cpuPercent=1)  # a member that idles uses more
-    story.namespace.wait("SubscriberPool", "edge", has_replicas(FEW + 1))
-    story.wait_for_members("edge-4")
-    [found] = story.namespace.list("HorizontalPodAutoscaler")
-    [metric] = found["status"]["currentMetrics"]
-    assert metric["resource"]["current"]["averageUtilization"] > 1
-
-    story.autoscale(**limits, cpuPercent=1000)
-    story.namespace.wait("SubscriberPool", "edge", has_replicas(FEW))
-    story.namespace.wait_gone("Pod/edge-4")
-    story.autoscale()
-    eventually(lambda: not story.namespace.list("HorizontalPodAutoscaler"), "an autoscaler is left")
 
 
 def test_each_of_twenty_members_holds_the_content_before_traffic_while_a_tree_is_published(story: Story) -> None:
@@ -426,7 +249,7 @@ def test_a_node_is_drained_of_one_member_at_a_time_and_none_loses_content(story:
 
 @pytest.mark.parametrize("field", ["image", "env", "resources"])
 def test_a_change_of_the_pod_restarts_one_member_after_the_other_and_none_loses_a_package(
-    story: Story, field: str, keda_begun: object
+    story: Story, field: str
 ) -> None:
     [web] = story.namespace.get("SubscriberPool", "edge")["spec"]["template"]["spec"]["containers"]
     change: Mapping[str, object] = {
@@ -523,117 +346,12 @@ def test_what_changed_while_no_operator_ran_is_done_when_it_is_back(story: Story
     assert members.items() <= story.members().items()  # more replicas restart none of those that run
 
 
-def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
-    story: Story, keda: None, demand: Any
-) -> None:
-    demand.value = 40
-    trigger = {"type": "metrics-api", "metadata": {"url": demand.url, "valueLocation": "demand", "targetValue": "10"}}
-    story.autoscale(minReplicas=3, maxReplicas=4, scaleDownAfter="0s", trigger=trigger)
-    story.namespace.wait("ScaledObject", "edge", bool)
-    story.namespace.wait("SubscriberPool", "edge", has_replicas(4))
-    story.wait_for_members("edge-3")
-    story.assert_content("edge-3")
-
-    demand.value = 20
-    story.namespace.wait("SubscriberPool", "edge", has_replicas(3))
-    story.namespace.wait_gone("Pod/edge-3")
-    assert "edge-3" not in story.served_members()
-    story.autoscale()
-    story.namespace.wait_gone("ScaledObject/edge")
-
-
-@pytest.mark.timeout(1200)
-def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_running_job_is_cut_off(
-    story: Story, keda: None
-) -> None:
-    queue, _ = yaml.safe_load_all((EXAMPLES / "jobs.yaml").read_text())
-    del queue["spec"]["maxParallel"], queue["spec"]["rate"]
-    queue["spec"]["topics"] = ["wait.*"]
-    queue["spec"]["workers"] |= {
-        "handlers": [{"topics": "wait.*", "command": f"python3 -IS -c '{WAIT}'"}],
-        "max": 3,
-        "finish": "5m",
-        "scaleDownAfter": "0s",
-    }
-    story.namespace.apply(queue)
-    story.namespace.wait("Deployment", "cdn-workers", bool)
-    story.namespace.wait("Deployment", "cdn-workers", has_replicas(0))
-
-    story.namespace.run("author-0", "python3", "-c", f"{JOBS}\n{ADD}")
-    story.namespace.wait("Deployment", "cdn-workers", has_replicas(3))
-    listed = story.namespace.kubectl("get", "mbq").splitlines()[0].split()
-    assert listed[3:8] == ["QUEUED", "ACTIVE", "OLDEST", "WORKERS", "GIVEN-UP"]
-    story.namespace.wait("Deployment", "cdn-workers", has_replicas(0), seconds=400)
-    eventually(lambda: not story.namespace.list("Pod", "app.kubernetes.io/instance=cdn"), "workers are left", 320)
-
-    counted = json.loads(story.namespace.run("author-0", "python3", "-c", f"{JOBS}\n{COUNT}"))
-    assert counted == [["succeeded", 1, 1000]]  # one attempt each: none was stopped, and none lost its lease
-    story.namespace.delete("JobQueue", "cdn")
-    story.namespace.wait_gone("JobQueue/cdn", "Deployment/cdn-workers", "ScaledObject/cdn-workers")
-
-
-@pytest.fixture
-def shared_pool(story: Story, cluster: Any) -> Iterator[None]:
-    """The pool `shared`, whose members mount one folder of the node."""
-    cluster.run("docker", "exec", NODE, "rm", "-rf", SHARED_FOLDER)  # of an earlier run, of another journal
-    cluster.run("docker", "exec", NODE, "mkdir", "--parents", "--mode=0777", SHARED_FOLDER)
-    for manifest in yaml.safe_load_all(SHARED_VOLUME.format(namespace=story.namespace.name, folder=SHARED_FOLDER)):
-        (story.namespace if manifest["kind"] == "PersistentVolumeClaim" else cluster.objects).apply(manifest)
-    story.namespace.apply_text(SHARED_POOL)
-    yield
-    story.namespace.delete("SubscriberPool", "shared")
-    story.namespace.wait_gone("SubscriberPool/shared", "StatefulSet/shared", "Pod/shared-0", "ScaledObject/shared")
-    story.namespace.delete("PersistentVolumeClaim", "shared")
-    story.namespace.wait_gone("PersistentVolumeClaim/shared")
-    cluster.objects.delete("PersistentVolume", "shared")
-
-
-def test_a_shared_pool_scales_by_its_one_lag_and_its_members_import_each_package_once(
-    story: Story, keda: None, shared_pool: None
-) -> None:
-    story.namespace.wait_for("Ready", "SubscriberPool/shared")
-    story.namespace.wait("SubscriberPool", "shared", lambda pool: pool["status"].get("maxLag") == 0)
-    story.mailboat("subscribers", "suspend", "shared", "--wait", "120")
-    before = imports_of(story, "shared-0")  # while nothing is imported
-
-    pages = [f"shared-{number}" for number in range(SHARED_PAGES)]
-    for page in pages:
-        story.publish_page(page)
-    story.namespace.wait("SubscriberPool", "shared", lambda pool: pool["status"].get("maxLag") == SHARED_PAGES)
-    told = json.loads(story.mailboat("status", "-o", "json"))["subscribers"]
-    assert [item["lag"] for item in told if item["name"] == "shared"] == [SHARED_PAGES]
-    story.namespace.wait("SubscriberPool", "shared", has_replicas(2))  # KEDA asked a member for the lag
-    story.namespace.wait("Pod", "shared-1", has_started)
-    story.mailboat("subscribers", "resume", "shared", "--wait", "120")
-    story.namespace.wait_for("Distributed", *(f"Distribution/{page}" for page in pages))
-
-    def imports() -> list[int]:  # of both, while the second is still there: scaling down waits for 30 s
-        return [imports_of(story, "shared-0") - before, imports_of(story, "shared-1")]
-
-    eventually(lambda: sum(imports()) >= SHARED_PAGES, "the members count too few packages")
-    assert sum(imports()) == SHARED_PAGES
-
-    while len(pages) < 2 * SHARED_PAGES and story.namespace.get("Pod", "shared-1"):
-        pages.append(f"shared-{len(pages)}")
-        story.publish_page(pages[-1])
-        story.namespace.wait_for("Distributed", f"Distribution/{pages[-1]}")
-    story.namespace.wait("SubscriberPool", "shared", has_replicas(1))
-    story.namespace.wait_gone("Pod/shared-1")
-    found = story.namespace.read_files("shared-0", f"{SHARED_PLACE}/web")
-    assert {name: found.get(name) for name in story.published} == story.published
-
-
-def imports_of(story: Story, member: str) -> int:
-    """How many packages a member's process has imported, by its own metric."""
-    return int(story.namespace.run(member, "python3", "-c", IMPORTS))
-
-
 @pytest.mark.timeout(1200)
 def test_an_operator_of_one_namespace_becomes_one_of_all_that_acts_as_before(
     story: Story, cluster: Any, operator: NamespaceClient
 ) -> None:
     assert OF_ALL not in cluster.objects.names("ClusterRole")
-    with cluster.definitions():  # after the package builds, whose namespace has an operator of its own
+    with cluster.definitions():  # after the other stories, whose namespaces have operators of their own
         release(cluster, CHART, "--wait", "--set=replicas=2")
     assert OF_ALL in cluster.objects.names("ClusterRole")
     story.change_pool(replicas=2)
@@ -649,7 +367,6 @@ def test_the_documented_uninstall_leaves_volumes_and_topics_and_nothing_else(
 ) -> None:
     story.namespace.kubectl("delete", "mailboat", "--all", "--cascade=foreground", "--timeout=150s")
     story.namespace.delete("Pod", "filler", grace_seconds=0)
-    story.namespace.delete("Secret", "workers")
     story.namespace.wait_gone("Pod/filler")
     left = story.namespace.names(*CHILDREN)
     assert left == {"ConfigMap/kube-root-ca.crt", "Secret/mailboat-s3", "ServiceAccount/default"}
@@ -718,16 +435,6 @@ def lacks_image(pod: Manifest) -> bool:
     """Whether a container waits for its image."""
     containers = pod["status"].get("containerStatuses") or ()
     return any("Image" in item["state"].get("waiting", {}).get("reason", "") for item in containers)
-
-
-def has_replicas(count: int) -> Any:
-    return lambda found: found["spec"]["replicas"] == count
-
-
-def has_started(pod: Manifest) -> bool:
-    """Whether all startup probes of a pod succeeded."""
-    containers = pod.get("status", {}).get("containerStatuses") or ()
-    return bool(containers) and all(item["started"] for item in containers)
 
 
 def restarts_of(pod: Manifest) -> int:

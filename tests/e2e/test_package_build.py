@@ -28,7 +28,6 @@ from mailboat.wire.messages import decode_package
 from support.s3_server import ADMIN
 
 ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "helm" / "mailboat"
 EXAMPLES = ROOT / "examples" / "kubernetes"
 CONTENT = "/var/lib/mailboat/content/current"
 ACCOUNT = "spark-operator"
@@ -125,31 +124,15 @@ def _place_of(cluster: Any, namespace: Any, file: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def harbour(cluster: Any, shared_namespace: Any, spark_operator: None, kafka: str, s3: str) -> Iterator[Any]:
     """The quickstart with one subscriber, a filled source, and an operator for this namespace alone."""
-    images = {name: image.rpartition(":")[2] for name, image in cluster.images.items()}
-    tags = {"image": images["mailboat-operator"], "agentImage": images["mailboat"]}
-    settings = [f"{name}.tag={tag}" for name, tag in tags.items()]
-    place = f"{{{shared_namespace.name}}}"
-    settings += [f"namespaces={place}", f"builds.namespaces={place}", "crds.install=false"]
-    with cluster.definitions():
-        cluster.objects.apply(*(yaml.safe_load(file.read_text()) for file in (ROOT / "crds").glob("*.yaml")))
-        yield from installed(cluster, shared_namespace, settings, kafka, s3)
-
-
-def installed(cluster: Any, namespace: Any, settings: list[str], kafka: str, s3: str) -> Iterator[Any]:
-    """The namespace, as long as the operator is installed in it."""
-    release = ("mailboat-builds", str(CHART), "--namespace", namespace.name, "--timeout=120s", "--wait")
-    cluster.run(
-        "helm", "upgrade", "--install", *release, *(word for setting in settings for word in ("--set", setting))
-    )
-    namespace.make_source()
-    namespace.write_files("filler", "/site", TREE)
     keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
-    namespace.make_secret("mailboat-s3", keys)
-    namespace.apply_text(quickstart(kafka, s3))
-    namespace.wait_for("Ready", "Publisher/author", "SubscriberPool/edge", seconds=240)
-    namespace.apply(lost_build(), timetable())  # what they wait for passes while the first build runs
-    yield namespace
-    cluster.run("helm", "uninstall", "mailboat-builds", "--namespace", namespace.name, "--wait")
+    with shared_namespace.operator(f"builds.namespaces={{{shared_namespace.name}}}"):
+        shared_namespace.make_source()
+        shared_namespace.write_files("filler", "/site", TREE)
+        shared_namespace.make_secret("mailboat-s3", keys)
+        shared_namespace.apply_text(quickstart(kafka, s3))
+        shared_namespace.wait_for("Ready", "Publisher/author", "SubscriberPool/edge", seconds=240)
+        shared_namespace.apply(lost_build(), timetable())  # what they wait for passes while the first build runs
+        yield shared_namespace
 
 
 def quickstart(kafka: str, s3: str) -> str:

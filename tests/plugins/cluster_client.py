@@ -269,6 +269,17 @@ def has_condition(found: Manifest, wanted: str) -> bool:
     )
 
 
+def has_replicas(count: int) -> Test:
+    """Whether so many are asked for."""
+    return lambda found: found["spec"]["replicas"] == count
+
+
+def has_started(pod: Manifest) -> bool:
+    """Whether all startup probes of a pod succeeded."""
+    containers = pod.get("status", {}).get("containerStatuses") or ()
+    return bool(containers) and all(item["started"] for item in containers)
+
+
 def name_of(found: Manifest) -> str:
     name: str = found["metadata"]["name"]
     return name
