@@ -43,7 +43,7 @@ def resources_page() -> str:
         "```",
         f"kubectl get {CATEGORY}               # all objects",
         "kubectl explain publisher.spec     # the same texts",
-        "kubectl explain publisher.status",
+        "kubectl explain publisher.status   # fields of each status",
         "```",
         "",
         "- A type with a link is in [Shared types](#shared-types).",
