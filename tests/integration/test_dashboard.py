@@ -30,6 +30,7 @@ from mailboat.errors import AgentUnreachableError
 from mailboat.http import event_stream
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import NewJob, QueueSettings, parse_pattern, parse_topic
+from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS
@@ -137,7 +138,7 @@ def test_subscriber_shows_what_blocks_it_and_its_queue_is_cleared(page: Page, se
     assert control.subscribers["edge-1"].next_offset == 12
     page.get_by_role("button", name="Remove", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Drop it").click()
-    expect(page.get_by_role("status")).to_contain_text("done: 1 packages dropped")
+    expect(page.get_by_role("status")).to_contain_text("done: 1 package dropped")
     page.get_by_role("button", name="Clear queue…").click()
     page.get_by_role("dialog").get_by_role("button", name="Drop them").click()
     expect(page.get_by_text("The queue is empty.")).to_be_visible()
@@ -182,6 +183,35 @@ def test_package_is_published_and_its_way_is_shown(page: Page, serve: Any) -> No
     expect(page.get_by_role("heading", name="ADD at offset 30")).to_be_visible()
     expect(page.get_by_role("heading", name="Waiting: 12")).to_be_visible()
     assert barriers(page) == []
+
+
+@pytest.mark.parametrize(
+    ("action", "dialog", "asked", "published"),
+    [
+        ("CHANGED", "Publish what changed as author?", "1 package: 1 node, ", "published 1 package up to offset 30"),
+        ("DELETE", "DELETE as author?", "/news for 12 subscribers.", "published at offset 30"),
+        ("INVALIDATE", "INVALIDATE as author?", "/news for 12 subscribers.", "published at offset 30"),
+        ("TEST", "TEST as author?", "/news for 12 subscribers.", "published at offset 30"),
+    ],
+)
+def test_each_action_is_published_once_confirmed(
+    page: Page, serve: Any, action: str, dialog: str, asked: str, published: str
+) -> None:
+    control = fleet()
+    control.changed = [parse_path("/news/a"), parse_path("/old")]
+    page.goto(serve(control).url + "/#/packages")
+    page.get_by_text("Publish", exact=True).click()
+    page.get_by_role("combobox", name="Action").select_option(action)
+    page.get_by_label("Paths, one a line").fill("/news")
+    for button, count in (("Cancel", 30), ("Publish", 31)):
+        page.get_by_role("button", name="Publish…").click()
+        question = page.get_by_role("dialog", name=dialog)
+        expect(question).to_contain_text(asked)
+        assert len(control.ordered) == count - (button == "Publish")
+        question.get_by_role("button", name=button, exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text(published)
+    assert len(control.ordered) == 31
+    assert control.ordered[-1].action == ("ADD" if action == "CHANGED" else action)
 
 
 def test_jobs_show_why_they_wait_and_are_stopped_and_retried(page: Page, serve: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mailboat.api.archive import RestoreView, SnapshotView
 from mailboat.clock import moment_of
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from support.browser import barriers, chromium, page_in, save
 from support.fake_control import FakeArchive, FakeControl, FakeSubscriber
 
@@ -58,6 +58,14 @@ class Placed(FakeControl):
         return replace(seen, subscribers=tuple(placed))
 
 
+class Unplaced(Placed):
+    """A fleet whose subscribers have not announced a position."""
+
+    def status(self) -> Any:
+        seen = super().status()
+        return replace(seen, subscribers=tuple(replace(known, next_offset=None) for known in seen.subscribers))
+
+
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
     with chromium() as browser, page_in(browser, viewport={"width": 1280, "height": 900}) as shown:
@@ -76,10 +84,14 @@ def row_of(page: Page, snapshot: str) -> Any:
     return page.get_by_role("table", name="Snapshots").get_by_role("row", name=snapshot)
 
 
-def begin(page: Page) -> None:
+def ask(page: Page) -> None:
     page.get_by_label("Subscriber to restore").select_option("two")
     row_of(page, "blob:site").get_by_role("button", name="Restore…").click()
     page.get_by_label("Type two to confirm").fill("two")
+
+
+def begin(page: Page) -> None:
+    ask(page)
     page.get_by_role("button", name="Restore it").click()
 
 
@@ -116,6 +128,36 @@ def test_the_outcome_of_another_restore_is_not_shown(page: Page, archive: Restor
     begin(page)
     expect(page.get_by_role("status")).to_contain_text(words)
     expect(page.get_by_role("status")).not_to_contain_text("goes on at offset")
+
+
+def test_a_restore_is_followed_over_a_broken_connection(page: Page, archive: Restored) -> None:
+    def broken(route: Route) -> None:
+        refused.append(route.request.url)
+        if len(refused) > 8:
+            route.continue_()
+        elif len(refused) % 4 < 2:  # two after each other: one of the table, one of the restore
+            route.abort()
+        else:
+            route.fulfill(status=503, json={"title": "stopping", "detail": "the agent is stopping"})
+
+    refused: list[str] = []
+    ask(page)
+    page.route("**/api/v1/restores", broken)
+    page.get_by_role("button", name="Restore it").click()
+    expect(page.get_by_role("status")).to_contain_text("two has the content of blob:site, and goes on at offset 3")
+    page.unroute("**/api/v1/restores")
+    assert len(refused) > 8
+
+
+def test_dialog_says_all_consequences_where_no_position_is_known(page: Page, serve: Any) -> None:
+    control = Unplaced(FakeSubscriber("one"))
+    page.goto(f"{serve(control, archive=Restored(control)).url}/#/storage")
+    row_of(page, "blob:site").get_by_role("button", name="Restore…").click()
+    dialog = page.get_by_role("dialog", name="Restore blob:site?")
+    for words in ("Later packages are imported again", "`jobs.on` adds no job twice", "that a newer snapshot skips"):
+        expect(dialog).to_contain_text(words)
+    expect(dialog).not_to_contain_text("goes forward")
+    dialog.get_by_role("button", name="Cancel").click()
 
 
 def test_a_snapshot_that_cannot_be_read_has_its_reason_and_no_restore(page: Page, archive: Restored) -> None:

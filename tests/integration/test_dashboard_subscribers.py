@@ -132,7 +132,7 @@ def command_subscribers(page: Page, url: str, folder: Path) -> None:
     expect(page.get_by_role("button", name="Suspend imports…")).to_be_visible()
     page.goto(f"{url}/#/subscribers/staged")
     page.get_by_role("button", name="Remove", exact=True).click()
-    confirm(page, "Drop it", "done: 1 packages dropped")
+    confirm(page, "Drop it", "done: 1 package dropped")
     page.get_by_role("button", name="Clear queue…").click()
     confirm(page, "Drop them", "done: 2 packages dropped")
     expect(main).to_contain_text("The queue is empty.")

@@ -1,5 +1,5 @@
 // What a view may change: buttons that the token allows, questions before, and the outcome announced.
-import { confirmed, h, notice } from "./dom.js";
+import { confirmed, count, h, notice } from "./dom.js";
 
 export const may = (app, verb) => app.caller.verbs.includes(verb) || app.caller.verbs.includes("admin");
 
@@ -33,6 +33,6 @@ export function outcome(sent) {
   if (refused) return `${refused.subscriber} refused the command: ${refused.message ?? "no reason given"}`;
   if (commands.some((command) => command.state !== "done")) return "command sent; the subscriber has not answered yet";
   const [first] = commands;
-  return commands.length === 1 && first.removed !== null && first.verb === "clear" ? `done: ${first.removed} packages dropped`
+  return commands.length === 1 && first.removed !== null && first.verb === "clear" ? `done: ${count(first.removed, "package")} dropped`
     : first.message && first.verb !== "clear" ? `${first.subscriber}: ${first.message}` : "done: command carried out";
 }

@@ -1,5 +1,5 @@
 // What is stored: the journal's topics, snapshots of targets, blobs, which are counted on request only, and memory.
-import { call, part } from "./api.js";
+import { Refused, call, part } from "./api.js";
 import { act, actionButton, may } from "./actions.js";
 import { bar, bytes, count, duration, fact, h, muted, number, pending, table, time } from "./dom.js";
 
@@ -66,13 +66,24 @@ function restoreButton(app, snapshot, restores) {
   const question = () => {
     const { subscriber, target } = chosen(app, restores, snapshot);
     const position = app.fleet.named(subscriber).find((one) => one.target === target)?.next_offset;
-    const back = position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports again what was published since, also packages that were dropped or cleared; the hook \`after\` is called again, \`jobs.on\` adds no job twice.`
+    const back = typeof position !== "number" ? " Later packages are imported again, also packages that were dropped or cleared; the hook `after` is called again, `jobs.on` adds no job twice. Subscribers staged behind it wait for packages that a newer snapshot skips; publish them again."
+      : position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports again what was published since, also packages that were dropped or cleared; the hook \`after\` is called again, \`jobs.on\` adds no job twice.`
       : position < snapshot.next_offset ? ` It goes forward from offset ${number(position)} to ${number(snapshot.next_offset)}: subscribers staged behind it wait for the packages between; publish them again.` : "";
     return [`Restore ${snapshot.snapshot}?`, `Content, position and error queue of ${target} are replaced by ${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}. ${subscriber} is stopped meanwhile, and commands that it has not done are refused.${back}`,
       "Restore it", true, subscriber];
   };
   return actionButton(app, { verb: "admin", label: "Restore…", kind: "small danger", isDisabled: !chosen(app, restores, snapshot) || app.restoring, hint: chosen(app, restores, snapshot) ? undefined : "choose the subscriber to restore first",
     question, action: () => restored(app, snapshot, chosen(app, restores, snapshot)) });
+}
+
+// The last restore into a target; null while the agent does not answer. Its target keeps the outcome, also over a new start.
+async function lastRestore(target) {
+  try {
+    return (await call("GET", "/restores")).find((one) => one.target === target);
+  } catch (error) {
+    if (error instanceof Refused && error.status < 500 && error.status !== 429) throw error;
+    return null;
+  }
 }
 
 // Begin a restore, and follow it to its end: the last words are those of the agent.
@@ -84,7 +95,8 @@ async function restored(app, { snapshot }, { subscriber, target }) {
     while (["waiting", "restoring"].includes(view.state)) {
       app.refresh();
       await new Promise((resolve) => setTimeout(resolve, 500));
-      const known = (await call("GET", "/restores")).find((one) => one.target === target);
+      const known = await lastRestore(target);
+      if (known === null) continue;
       view = known?.snapshot === begun.snapshot && known.begun_at === begun.begun_at ? known : { state: Date.parse(known?.begun_at) > Date.parse(begun.begun_at) ? "superseded" : "lost" };
     }
   } finally {
