@@ -55,7 +55,7 @@ def resources_page() -> str:
         "- Every status has `observedGeneration`, the generation of the spec that it describes, and",
         "  `conditions`, a list of [Condition](#condition) that begins with Ready.",
         "- The fields of a kind are those of `spec`. Pod templates have [types of Kubernetes](#types-of-kubernetes).",
-        "- A former name of a renamed field is refused by a rule that has the present name.",
+        "- An object with the former name of a renamed field is refused; the message has the new name.",
         "",
         "| kind | short name | meaning |",
         "|---|---|---|",

@@ -296,7 +296,8 @@ class MessageCorruptError(UntrustedInputError):
 class UnknownMessageError(MessageCorruptError):
     """A record on the topic has a type or version that this version does not support.
 
-    Another program or a newer Mailboat writes to this topic. Nothing is lost: the record stays in the journal.
+    Another program or a newer Mailboat writes to this topic: find it, or upgrade. Nothing is lost: the record stays in
+    the journal.
     """
 
 
@@ -392,7 +393,8 @@ class PackageCorruptError(UntrustedInputError):
 class UnknownPackageTypeError(PermanentError):
     """The package type is unknown, or the file is not a package. The message lists the supported types.
 
-    Another kind of agent or a newer Mailboat writes to this topic.
+    Another kind of agent or a newer Mailboat writes to this topic: find it, or upgrade and redrive the package
+    (`mailboat errors redrive`).
     """
 
     exit_code = 4

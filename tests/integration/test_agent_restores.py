@@ -274,9 +274,9 @@ def test_the_command_line_restores_at_an_agent(fleet: Fleet, capsys: pytest.Capt
         code, _, error = mailboat(capsys, *restore)
         assert (code, "error: TargetNotEmpty: " in error) == (2, True)
         code, _, error = mailboat(capsys, *restore, "--replace")
-        assert (code, "there is no terminal to ask at" in error) == (2, True)
+        assert (code, "refusing without confirmation: not a terminal" in error) == (2, True)
         code, out, _ = mailboat(capsys, *restore, "--replace", "--yes")
-        assert (code, out.strip()) == (0, f"{fleet.target} has what blob:old held, and goes on at 1")
+        assert (code, out.strip()) == (0, f"{fleet.target}: restored blob:old, at offset 1")
         assert fleet.names() == ["/a.html"]
         for more in (("--seed",), ("--any-journal",), ("--config", "mailboat.yaml")):
             code, _, error = mailboat(capsys, *restore, *more)

@@ -57,7 +57,7 @@ def test_a_file_is_printed_as_its_bytes(new_boat: Any, site: Path) -> None:
     assert new_boat.do("content", "cat", site, "/en/index.html").out == "<h1>English</h1>"
 
 
-def test_another_node_is_printed_as_its_properties(new_boat: Any, checkout: Path) -> None:
+def test_cat_prints_properties_of_non_file_node(new_boat: Any, checkout: Path) -> None:
     node = new_boat.json("content", "cat", checkout, "/content/site")
     assert node["primary_type"] == "nt:unstructured"
     assert node["properties"] == {

@@ -154,7 +154,7 @@ def test_cutting_says_who_would_be_cut_off_and_asks(full: Any) -> None:
     ran = full.run("journal", "truncate", "--before", "3")
     assert ran.code == 2
     assert ran.err.splitlines()[0] == "would be cut off, and stop as JournalTrimmed: web is at offset 2"
-    assert "there is no terminal to ask at" in ran.err
+    assert "refusing without confirmation: not a terminal" in ran.err
     assert full.json("journal", "topics")[0]["earliest"] == 0
     cut = full.json("journal", "truncate", "--before", "3", "--yes")
     assert (cut["removed"], cut["earliest"], cut["cut_off"]) == (3, 3, ["web"])

@@ -406,7 +406,7 @@ def test_the_package_of_a_snapshot_reads_like_a_file(snap: Path) -> None:
 def test_the_commands_copy_a_target_and_say_where_it_stands(boat: Any, tmp_path: Path) -> None:
     source, file, into = seeded(boat, tmp_path)
     ran = boat.do("content", "snapshot", source, file)
-    assert ran.lines[0] == f"{source} at 1 is in {file}"
+    assert ran.lines[0] == f"{source}: snapshot {file}, at offset 1"
     ran = boat.run("content", "snapshot", source, file)
     assert (ran.code, "is there already" in ran.err) == (2, True)
     boat.do("content", "snapshot", source, file, "--force")
@@ -438,7 +438,7 @@ def test_the_content_of_a_target_is_replaced_when_a_person_says_so(boat: Any, tm
     refused = boat.run(*restore)
     assert (refused.code, "or replace the content: --replace" in refused.err) == (2, True)
     refused = boat.run(*restore, "--replace")
-    assert (refused.code, "there is no terminal to ask at" in refused.err) == (2, True)
+    assert (refused.code, "refusing without confirmation: not a terminal" in refused.err) == (2, True)
     assert boat.json("content", "ls", into)[0]["path"] == "/a.txt"
     assert boat.json(*restore, "--replace", "--yes")["next_offset"] == 1
     assert [node["path"] for node in boat.json("content", "ls", into)] == ["/a.txt"]

@@ -336,7 +336,7 @@ class TestDistribution:
         found = service.distribution(AUTHOR, done.package_id)
         assert (found.state, [item.reason for item in found.unknown]) == ("incomplete", ["statuses-gone"])
 
-    def test_it_is_found_by_package_id_and_by_request_id_also_by_who_did_not_publish_it(
+    def test_distribution_lookup_by_package_or_request_id_from_another_agent(
         self, harbour: Harbour, service: ControlService
     ) -> None:
         publish(service, 3)

@@ -198,7 +198,7 @@ def test_a_password_over_tls_lets_in(secured: Secured, admin: AdminClient, topic
     assert len(append_and_read(secured.with_password("publisher", listener=listener), topic)) == 3
 
 
-def test_a_certificate_lets_in(secured: Secured, admin: AdminClient, topic: TopicName) -> None:
+def test_mtls_client_certificate_authenticates(secured: Secured, admin: AdminClient, topic: TopicName) -> None:
     allow(admin, "CN=client", topic, "Read, Write", ResourcePatternType.LITERAL)
     assert len(append_and_read(secured.with_certificate(secured.client), topic)) == 3
 

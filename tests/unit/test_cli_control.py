@@ -108,8 +108,8 @@ def test_subscriber_is_suspended_for_a_time_and_resumed(run: Any, agent: Client)
 def test_a_queue_is_cleared_only_when_a_person_says_so(
     run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = "! error: Usage: there is no terminal to ask at"
-    assert run("queues", "clear", "edge-2") == (2, [refused, "!   next  add --yes"])
+    refused = "! error: Usage: refusing without confirmation: not a terminal"
+    assert run("queues", "clear", "edge-2") == (2, [refused, "!   next  pass --yes"])
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     code, lines = run("queues", "clear", "edge-2")
     question = "! Drop all 3 packages of author that edge-2 has still to import? [y/N]: "

@@ -94,7 +94,7 @@ def test_a_journal_that_fails_is_counted_and_announced_to_again(agent: Agent) ->
     wait_until(lambda: len(agent.heard()) == 1)
 
 
-def test_one_that_was_never_started_can_be_stopped(agent: Agent) -> None:
+def test_stop_before_start_is_a_noop(agent: Agent) -> None:
     agent.announcer.stop()
     assert agent.heard() == []
 

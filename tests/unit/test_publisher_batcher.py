@@ -1,4 +1,4 @@
-"""Where requests of many callers come together: who is served with whom, in which order, and who gets which answer."""
+"""`PublishBatcher`: which requests share an append, in which order, and the answer to each caller."""
 
 from __future__ import annotations
 

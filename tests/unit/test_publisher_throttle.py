@@ -1,4 +1,4 @@
-"""How publishing slows down while a clearable subscriber lags, and whose request comes next."""
+"""Per-caller backpressure while an editable subscriber lags, and the order of waiting requests."""
 
 from __future__ import annotations
 

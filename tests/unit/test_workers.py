@@ -58,7 +58,7 @@ def test_what_is_done_ends_and_says_farewell() -> None:
     assert said == ["bye"]
 
 
-def test_one_that_was_never_started_can_be_stopped_and_begins_no_more() -> None:
+def test_stop_before_start_prevents_a_later_start() -> None:
     turns = Turns()
     worker = Worker("w", turns, ManualClock(), WorkerOptions("working"))
     assert worker.stop(0.0)

@@ -161,7 +161,7 @@ class SubscriberStatusView:
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """Journal, publishers, and how far every subscriber is.
+    """Journal, publishers, and each subscriber's position and lag.
 
     Attributes:
         journal: The journal.

@@ -60,7 +60,7 @@ ORDER_SCHEMA: Final = pa.schema([("signature", _DIGEST)])
 class ManifestDamagedError(StopError):
     """A part of a build's manifest is missing or unreadable, so the build cannot be resumed.
 
-    Remove the build with `mailboat bulk forget ID` and start a new one.
+    Remove the build with `mailboat bulk forget ID` and start a new one, which publishes its packages again.
     """
 
 

@@ -46,7 +46,7 @@ class BuildIncompleteError(PermanentError):
 class BuildConflictError(UsageError):
     """That build id belongs to a build of another source, other paths, another budget, log or publisher.
 
-    Use another `--build-id`, or omit it.
+    Use another `--build-id`, or omit it: the id is then derived from what is built.
     """
 
 

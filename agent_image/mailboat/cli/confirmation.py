@@ -25,7 +25,7 @@ def ask(question: str, declined: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask at", next_step="add --yes")
+        raise UsageError("refusing without confirmation: not a terminal", next_step="pass --yes")
     if not _is_confirmed(question):
         sys.stderr.write(f"{declined}\n")
         raise typer.Exit(DECLINED_EXIT_CODE)

@@ -195,7 +195,7 @@ def list_jobs(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, oldest first.")] = _MOST_LISTED,
 ) -> None:
-    """List jobs that have not ended, and for 48 hours those that did; of those that succeeded, the kept ones."""
+    """List queued and running jobs, and those that ended in the last 48 hours (succeeded ones only if kept)."""
     older_seconds = None if older is None else parse_duration_ms(older) / 1000
     wanted = JobFilter(None if state is None else state.value, queue, topic, members or (), older_seconds)
     found: list[JobView] = []

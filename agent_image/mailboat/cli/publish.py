@@ -311,7 +311,7 @@ def _roots_of(source: Source) -> tuple[NodePath, ...]:
 
 
 def _refuse_both(*, changed: bool, **others: bool) -> None:
-    """Raises: UsageError when `--changed`, which cuts by itself, comes with an option about cutting."""
+    """Raises: UsageError when `--changed`, which splits the content, comes with an option about cutting."""
     given = [name.replace("_", "-") for name, is_given in others.items() if is_given]
     if changed and given:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""`mailboat queues`: what subscribers have still to import, and how what blocks them is dropped."""
+"""`mailboat queues`: pending packages per subscriber; drops the ones that block."""
 
 from __future__ import annotations
 

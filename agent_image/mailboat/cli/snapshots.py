@@ -104,7 +104,7 @@ def snapshot(
     with Transfer(sys.stderr) as transfer:
         transfer.begin("copying", _size_of(target) if transfer.is_shown else None)
         taken = take_snapshot(target, file, SystemClock(), transfer.advance if transfer.is_shown else None, roots)
-    session.show(_report(taken, place, f"{target} at {taken.head.position.next_offset} is in {file}"))
+    session.show(_report(taken, place, f"{target}: snapshot {file}, at offset {taken.head.position.next_offset}"))
 
 
 @remote_command
@@ -263,7 +263,7 @@ def _restore_at_agent(session: Session, url: str, what: tuple[str, str], *, is_r
         name, message = view.error, view.message
         problem = Problem(f"{TYPE_PREFIX}{name}", name, 500, message, next_step=view.next_step)
         raise error_of(problem, url) or AgentDefectError(f"{into} was not restored: {message}")
-    line = f"{into} has what {place} held, and goes on at {view.next_offset}"
+    line = f"{into}: restored {place}, at offset {view.next_offset}"
     session.show(Report(document_of(view), [place], lambda: [line]))
     _note_given_up(session, view.given_up or 0)
 
@@ -315,7 +315,7 @@ def _restore_file(session: Session, what: tuple[Path, str], config: Path | None,
 def _show_restored(session: Session, taken: SnapshotResult, place: str, into: str) -> None:
     offset = taken.head.position.next_offset
     below = f" below {', '.join(taken.roots)}" if taken.roots else ""
-    session.show(_report(taken, place, f"{into} has what {place} held{below}, and goes on at {offset}"))
+    session.show(_report(taken, place, f"{into}: restored {place}{below}, at offset {offset}"))
     _note_given_up(session, len(taken.head.given_up))
 
 

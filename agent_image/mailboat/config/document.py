@@ -192,17 +192,19 @@ class ReadinessConfig(Section):
     """When a subscriber counts as ready to serve."""
 
     max_latency_seconds: Annotated[
-        float, Setting("Importing a package younger than this counts as having caught up.", minimum=0)
+        float, Setting("A subscriber that imports a package younger than this counts as caught up.", minimum=0)
     ] = 120.0
     force_seconds: Annotated[
         float | None,
-        Setting("Time from the start after which it is ready even if it lags. null: never.", minimum=0),
+        Setting("Time from the start after which the subscriber is ready even if it lags. null: never.", minimum=0),
     ] = None
-    idle_seconds: Annotated[float, Setting("Time without work that counts as having caught up.", minimum=0)] = 10.0
+    idle_seconds: Annotated[
+        float, Setting("A subscriber without work for this time counts as caught up.", minimum=0)
+    ] = 10.0
     max_lag_seconds: Annotated[
         float | None,
         Setting(
-            "Age of the next package beyond which it is not ready. null: no limit.",
+            "Age of the next package beyond which the subscriber is not ready. null: no limit.",
             minimum=1,
         ),
     ] = None
@@ -432,7 +434,9 @@ class JobRuleConfig(Section):
     ] = None
     distributed: Annotated[
         str | None,
-        Setting("Path pattern: a package below it that all subscribers of a publisher are past adds the job."),
+        Setting(
+            "Path pattern: a package below it adds the job when all subscribers of its publisher are past the package."
+        ),
     ] = None
     key: Annotated[
         str,

@@ -65,7 +65,7 @@ class EventFilterConfig(Section):
 
     severity: Annotated[
         EventSeverity,
-        Setting("Least severity: a given-up package is an error, one that is missing for another reason a warning."),
+        Setting("Minimum severity: a given-up package is an error, one that is missing for another reason a warning."),
     ] = EventSeverity.INFO
     kinds: Annotated[tuple[EventKind, ...], Setting("Kinds of events. Empty: all.")] = ()
     publishers: Annotated[
@@ -120,7 +120,7 @@ class MailConfig(Section):
     name: Annotated[str, Setting("Unique name; a new one starts at the next event.")]
     to: Annotated[tuple[str, ...], Setting("Addresses of the recipients.")]
     every_seconds: Annotated[
-        float, Setting("Least time between two e-mails; events in between are sent together, up to 100.", minimum=1)
+        float, Setting("Minimum time between two e-mails; events in between are sent together, up to 100.", minimum=1)
     ] = 60.0
     filter: Annotated[EventFilterConfig, Setting("Which events are mailed.")] = EventFilterConfig()
 

@@ -27,7 +27,8 @@ class ContentRefusedError(UntrustedInputError):
 class NamespaceUnresolvedError(UntrustedInputError):
     """A prefix in the content has no namespace, or more than one, so a FileVault package can't declare it.
 
-    Add the prefix with its namespace to `publisher.namespaces`, or pass `packages build --property xmlns:PREFIX=URI`.
+    Add the prefix with its namespace to `publisher.namespaces`; for a package built by hand, pass
+    `packages build --property xmlns:PREFIX=URI`.
     """
 
 

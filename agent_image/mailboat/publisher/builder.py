@@ -243,7 +243,7 @@ class PackageBuilder:
             raise LimitExceededError(
                 f"the paths and large binaries of one request need a message of {taken} bytes,"
                 f" the journal takes {self._settings.max_message_bytes}",
-                next_step="publish in several requests, or with --changed, which cuts by itself",
+                next_step="publish in several requests, or with --changed, which splits the content",
                 limit=self._settings.max_message_bytes,
                 paths=len(message.paths),
                 binaries=len(message.binaries),
@@ -255,7 +255,7 @@ class PackageBuilder:
         if summary.length_bytes > limit:
             raise LimitExceededError(
                 f"the package has {summary.length_bytes} bytes, the limit is {limit}",
-                next_step="publish in several requests, or with --changed, which cuts by itself",
+                next_step="publish in several requests, or with --changed, which splits the content",
                 limit=limit,
             )
 

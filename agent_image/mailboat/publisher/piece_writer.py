@@ -163,7 +163,7 @@ class PieceWriter(io.RawIOBase):
         if self._max_bytes is not None and self._written_bytes > self._max_bytes:
             raise LimitExceededError(
                 f"the package has more than {self._max_bytes} bytes, which is the limit",
-                next_step="publish in several requests, or with --changed, which cuts by itself",
+                next_step="publish in several requests, or with --changed, which splits the content",
                 limit=self._max_bytes,
             )
         self._cut(view)

@@ -1,4 +1,4 @@
-"""Slows publishing down while a clearable subscriber lags, caller by caller.
+"""Per-caller backpressure: delays publish requests while an editable subscriber lags.
 
 The delay of a request grows with the backlog, as in Sling (SLING-12218): none up to the limit, linear from
 there, the longest from twice the limit on. Only subscribers whose queue can be cleared count (SLING-12429). What

@@ -1,4 +1,4 @@
-"""How far a subscriber says to be, and since when: what it claims counts once its statuses must be in the log.
+"""Announced positions: a position may be trusted once the statuses up to it must be in the log.
 
 A subscriber announces a position on one topic and what it gave up or dropped on another, so a reader may meet the
 position first. A confirmed package counts at once, as all about it is reported; else a position counts a moment after

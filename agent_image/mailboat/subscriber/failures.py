@@ -55,7 +55,7 @@ _MANY: Final = ReadLimits(max_records=500)
 class ImportDefectError(StopError):
     """Internal error while importing a package: a bug in Mailboat or a broken installation. Nothing was skipped.
 
-    Report the traceback of `--verbose`. A fixed version continues at the same package.
+    Run the subscriber with `--verbose` and report the traceback. A fixed version continues at the same package.
     """
 
 
@@ -66,7 +66,10 @@ class PackageGoneError(PermanentError):
 
 
 class PackageNotFollowedError(PermanentError):
-    """The package to redrive belongs to a publisher that this subscriber does not follow; it stays queued."""
+    """The package to redrive belongs to a publisher that this subscriber does not follow.
+
+    It stays in the error queue. Let the subscriber follow that publisher, and redrive the package again.
+    """
 
     is_of_package = True
 

@@ -42,7 +42,8 @@ _HOST: Final = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
 class MailRelayUnreachableError(RetryableError):
     """The SMTP relay did not accept an e-mail: no connection, a timeout, no encryption, or a response that refuses.
 
-    Later events of these recipients wait. Check `events.relay`, and the log of the relay.
+    It is retried with growing pauses; later events of these recipients wait. Check `events.relay`, and the log of the
+    relay.
     """
 
 

@@ -33,7 +33,8 @@ _REFUSALS: Final = frozenset({400, 413, 415, 422})
 class WebhookUnreachableError(RetryableError):
     """The webhook did not accept an event: no connection, a timeout, or a response that asks to retry.
 
-    Later events of this webhook wait. Check the receiver, and `events.webhooks`.
+    The event is retried with growing pauses; later events of this webhook wait. Check the receiver, and
+    `events.webhooks`.
     """
 
 

@@ -8,7 +8,8 @@ from mailboat.errors import RetryableError, UsageError
 class SparkMissingError(UsageError):
     """Bulk builds need Spark, and PySpark or Java is missing or too old.
 
-    `pip install "mailboat[spark]"` installs PySpark. Install Java 17 or newer, found by JAVA_HOME or on the PATH.
+    `pip install "mailboat[spark]"` installs PySpark 4.1 or newer. Install Java 17 or newer, found by
+    JAVA_HOME or on the PATH.
     """
 
 

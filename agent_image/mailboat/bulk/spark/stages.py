@@ -42,7 +42,7 @@ Advance = Callable[[int], None]
 class SparkJobFailedError(RetryableError):
     """Spark gave up a job: executors were lost, or a task failed too often.
 
-    Spark's log has the whole reason. Built packages are kept: run the same command again.
+    Spark's log has the full reason. Built packages are kept: run the same command again.
     """
 
 

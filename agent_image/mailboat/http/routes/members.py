@@ -86,7 +86,7 @@ _OPERATION["responses"][200]["content"] = {MEDIA_TYPE: {"schema": _EVENTS, "exam
 
 @router.get("/status", **operation(Verb.VIEW, "Get the status of journal, publishers and subscribers", example=STATUS))
 def show_status(ports: Ports) -> StatusView:
-    """Journal, publishers, and how far every subscriber is."""
+    """Journal, publishers, and each subscriber's position and lag."""
     return ports.control.status()
 
 

@@ -79,7 +79,7 @@ _SMALLEST_MEMORY = Rule(
 )
 _NAME = "^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$"
 _SHORT_NAME = 40
-"""With a timetable: the time of each run comes behind it."""
+"""With a timetable: each run appends its time."""
 
 
 class SparkOperator(enum.StrEnum):
@@ -279,7 +279,7 @@ PACKAGE_BUILD = Kind(
         ),
         Rule(
             f"!has(self.spec.schedule) || self.metadata.name.size() <= {_SHORT_NAME}",
-            f"metadata.name has at most {_SHORT_NAME} characters with a schedule: each run's time comes behind it",
+            f"metadata.name has at most {_SHORT_NAME} characters with a schedule: each run appends its time",
             ".metadata.name",
             lambda one: one.spec.schedule is None or len(one.metadata.name) <= _SHORT_NAME,
         ),

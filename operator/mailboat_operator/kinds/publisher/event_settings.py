@@ -48,7 +48,7 @@ class EventFilter(EventFilterConfig):
 
     severity: Annotated[
         EventSeverity,
-        Field("Least severity: a given-up package is an error, one that is missing for another reason a warning."),
+        Field("Minimum severity: a given-up package is an error, one that is missing for another reason a warning."),
     ] = EventSeverity.INFO
     kinds: Annotated[tuple[EventKind, ...], Field("Kinds of events. Default: all.", max_items=6, key="")] = ()
     subscribers: Annotated[
@@ -154,7 +154,8 @@ class Mail(MailConfig):
     every_seconds: Annotated[
         float,
         Field(
-            "Least time between two e-mails; events in between are sent together, up to 100.", form=DURATION_OF_SECONDS
+            "Minimum time between two e-mails; events in between are sent together, up to 100.",
+            form=DURATION_OF_SECONDS,
         ),
     ] = 60.0
     filter: Annotated[EventFilter, Field("Which events are mailed.")] = EventFilter()

@@ -145,17 +145,19 @@ class Readiness(ReadinessConfig):
     """When a member has caught up, and may be sent traffic."""
 
     max_latency_seconds: Annotated[
-        float, Field("Importing a package younger than this counts as having caught up.", form=DURATION)
+        float, Field("A member that imports a package younger than this counts as caught up.", form=DURATION)
     ] = 120.0
-    idle_seconds: Annotated[float, Field("Time without work that counts as having caught up.", form=DURATION)] = 10.0
+    idle_seconds: Annotated[float, Field("A member without work for this time counts as caught up.", form=DURATION)] = (
+        10.0
+    )
     force_seconds: Annotated[
         float | None,
-        Field("Time from the start after which it is ready even if it lags. Default: never.", form=DURATION),
+        Field("Time from the start after which the member is ready even if it lags. Default: never.", form=DURATION),
     ] = None
     max_lag_seconds: Annotated[
         float | None,
         Field(
-            "Age of the next package beyond which it is not ready. Default: no limit.",
+            "Age of the next package beyond which the member is not ready. Default: no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = None
