@@ -111,6 +111,17 @@ CASES = {
             ),
         }
     ),
+    "two namespaces of a prefix in a document": Odd(
+        {
+            **ABOVE,
+            "content/a": node(
+                'xmlns:acme="urn:1" acme:t="1" n="{Name}acme:v"',
+                f'<x xmlns:acme="urn:2" {KIND} acme:t="2" n="{{Name}}acme:v" p="{{Path}}/content/acme:k">'
+                f'<acme:k {KIND}/></x><y {KIND} acme:t="3" n="{{Name}}acme:v"/>'
+                f'<z xmlns:sling="urn:3" {KIND} sling:t="4"/>',
+            ),
+        }
+    ),
     "node in two documents": Odd(
         {
             **ABOVE,
@@ -126,8 +137,9 @@ CASES = {
         {
             **ABOVE,
             "content/a": node(
-                'e="{Name}" n="{Name}a/b" c="{Name}a:b:c" p="{Path}/a//b" q="{Path}/content/" s="{Path}[/content/,/]"'
-                ' r="{Reference}/content/a" w="{WeakReference}" d="{Date}1582-10-07T00:00:00.000Z"'
+                'e="{Name}" f="{Name}.." n="{Name}a/b" c="{Name}a:b:c" p="{Path}/a//b" q="{Path}/content/"'
+                ' s="{Path}[/content/,/]" r="{Reference}/content/a"'
+                ' w="{WeakReference}" d="{Date}1582-10-07T00:00:00.000Z"'
             ),
         }
     ),

@@ -213,6 +213,7 @@ def test_what_filevault_guesses_at_is_refused(text: str) -> None:
         "{Decimal}x",
         "{Decimal}1f",
         "{Name}",
+        "{Name}..",
         "{Name}a/b",
         "{Name}jcr:",
         "{Path}/a//b",

@@ -87,6 +87,7 @@ def test_names_are_not_judged_for_readers_of_our_own() -> None:
         (PropertyType.URI, "a b", "is not a URI"),
         (PropertyType.PATH, "/a//b", "an empty step"),
         (PropertyType.PATH, "/a*", "has '\\*'"),
+        (PropertyType.NAME, "..", "it is '..'"),
         (PropertyType.NAME, "a|b", "has '\\|'"),
         (PropertyType.NAME, "", "it is empty"),
         (PropertyType.NAME, "{urn:x}", "a namespace in braces"),

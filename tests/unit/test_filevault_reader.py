@@ -228,10 +228,14 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "root": ({"c/.content.xml": "<other/>"}, "root is not jcr:root"),
     "prefix": ({"c/.content.xml": document(f'{UNSTRUCTURED} x:y="1"')}, "can't be parsed"),
     "rebound": ({"c/.content.xml": '<jcr:root xmlns:jcr="urn:evil" jcr:primaryType="a"/>'}, "root is not jcr:root"),
-    "prefix twice": (
-        {"c/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:1"', '<q:a xmlns:q="urn:2" q:b="1"/>')},
-        "declares the prefix 'q' twice",
+    "prefix of a directory below": (
+        {
+            "c/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:1"', f'<a xmlns:q="urn:2" {UNSTRUCTURED}/>'),
+            "c/a/_q_b/.content.xml": document(UNSTRUCTURED),
+        },
+        "the prefix 'q' has two namespaces in the package",
     ),
+    "empty reference": ({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{BinaryRef}}"')}, "has no content"),
     "prefix of a directory": (
         {
             "c/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:1" q:b="1"'),
@@ -365,6 +369,24 @@ def test_a_second_namespace_of_a_prefix_gets_another_prefix() -> None:
     assert (node.mixin_types, node.child_order) == (("q0:m",), ("q0:k",))
     assert value(found[NodePath("/c/b/q0:k")], "q0:y") == value(found[NodePath("/c/d")], "q0:y") == "1"
     assert value(found[NodePath("/c/jcr:a")], "n") == "jcr:v"
+
+
+def test_a_prefix_that_an_element_declares_again_is_another_one_within_it() -> None:
+    """As FileVault reads it, asked of Oak in test_odd_packages.py."""
+    within = '<q:a xmlns:q="urn:2" q:x="2" n="{Name}q:v"><q:b xmlns:q="urn:1" q:x="1"/><q:c q:x="2"/></q:a>'
+    text = document(f'{UNSTRUCTURED} xmlns:q="urn:1" q:x="1"', f'{within}<q:d q:x="1" n="{{Name}}q:v"/>')
+    change = FilevaultCodec().read_bytes(package({"c/.content.xml": text}), LIMITS, None)
+    found = {record.path: decode_node(record.path, record.body) for record in change.records}
+    assert change.namespaces == {"q": ("urn:1",), "q0": ("urn:2",)}
+    assert {
+        path: {property_.name: property_.values[0] for property_ in node.properties} for path, node in found.items()
+    } == {
+        "/c": {"q:x": "1"},
+        "/c/q0:a": {"n": "q0:v", "q0:x": "2"},
+        "/c/q0:a/q:b": {"q:x": "1"},
+        "/c/q0:a/q0:c": {"q0:x": "2"},
+        "/c/q:d": {"n": "q:v", "q:x": "1"},
+    }
 
 
 def test_a_value_that_is_none_is_refused_with_entry_path_and_property() -> None:

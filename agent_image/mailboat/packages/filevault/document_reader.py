@@ -73,7 +73,7 @@ class DocumentReader:
     Attributes:
         namespaces: Known prefixes, and the names resolved with them.
         bindings: Prefixes met so far that are not generally known, with their namespaces.
-        renamed: Prefixes that the document read last has for another namespace than documents before it.
+        renamed: Prefixes that the document read last has for another namespace than names before.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class DocumentReader:
 
         parser.StartElementHandler = start
         parser.EndElementHandler = end
-        parser.StartNamespaceDeclHandler = prefixes.declare
+        parser.StartNamespaceDeclHandler, parser.EndNamespaceDeclHandler = prefixes.declare, prefixes.end
         parser.ProcessingInstructionHandler = instruct
         parse_all(parser, content, entry)
         self.renamed = prefixes.doubled
@@ -156,30 +156,45 @@ class _Prefixes:
     """The prefixes of one document, and those that their namespaces have in the whole package.
 
     Attributes:
-        renamed: Those that differ.
-        doubled: Those of them that stand for another namespace in the documents before.
+        renamed: Those that differ, at the element that is read.
+        doubled: Those that stand for another namespace before.
     """
 
     def __init__(self, bound: Callable[[str, str, str], str], bindings: dict[str, str], entry: str) -> None:
         self._bound = bound
         self._bindings = bindings
         self._entry = entry
-        self._declared: dict[str, str] = {}
+        self._used: dict[tuple[str, str], str] = {}
+        self._scopes: dict[str, list[str]] = {}
         self.renamed: dict[str, str] = {}
         self.doubled: set[str] = set()
 
     def declare(self, declared: str | None, of_namespace: str | None) -> None:
-        """Take note of a declaration. Raises: PackageCorruptError."""
+        """Take note of a declaration, which holds until its element ends. Raises: PackageCorruptError."""
         prefix, uri = declared or "", of_namespace or ""
-        used = self._bound(prefix, uri, self._entry)
-        is_first = self._declared.setdefault(prefix, uri) == uri
-        if used == prefix and is_first:
+        used = self._used.get((prefix, uri))
+        if used is None:
+            used = self._used[prefix, uri] = self._bound(prefix, uri, self._entry)
+        if used == prefix and not self._scopes:
             return
-        if not is_first:
-            raise PackageCorruptError(f"a document declares the prefix {prefix!r} twice", entry=self._entry)
-        self.renamed[prefix] = used
-        if self._bindings.get(used) == uri:
+        self._scopes.setdefault(prefix, []).append(used)
+        if used != prefix and self._bindings.get(used) == uri:
             self.doubled.add(prefix)
+        self._rename(prefix, used)
+
+    def end(self, declared: str | None) -> None:
+        """End the latest declaration of a prefix. Those before the first that differs are not among the scopes."""
+        prefix = declared or ""
+        scopes = self._scopes.get(prefix)
+        if scopes:
+            scopes.pop()
+            self._rename(prefix, scopes[-1] if scopes else prefix)
+
+    def _rename(self, prefix: str, used: str) -> None:
+        if used == prefix:
+            self.renamed.pop(prefix, None)
+        else:
+            self.renamed[prefix] = used
 
     def element(self, name: str, attributes: list[str]) -> tuple[str, list[str]]:
         """An element with all of its names."""

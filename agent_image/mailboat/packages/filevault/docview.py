@@ -64,7 +64,7 @@ _FIRST: Final = re.compile(r"\[0*[01]\](?=/|\Z)")
 """The index that the first of siblings has anyway."""
 _NO_UUID: Final = re.compile(r"(?![0-9a-fA-F]+(?:-[0-9a-fA-F]+){4}\Z)")
 _NOT_OF_TYPE: Final = {
-    PropertyType.NAME: re.compile(r"\.?\Z|:|[^{}]*(?:[/|*\[\]]|:\Z|:[^{}]*:)"),
+    PropertyType.NAME: re.compile(r"\.{0,2}\Z|:|[^{}]*(?:[/|*\[\]]|:\Z|:[^{}]*:)"),
     PropertyType.PATH: re.compile(
         r"[^{}]*(?://|[|*]|\[(?![0-9]+\](?:/|\Z))|(?<![0-9])\]|(?<![^/]):|:(?:/|\Z)|:[^{}/]*:)"
     ),

@@ -140,7 +140,7 @@ def _is_left_out(
     node_text: NodeText, name: str, parsed: ParsedValues, pending: Mapping[str, Mapping[int | None, Binary]]
 ) -> bool:
     """Whether FileVault sets no property, as nothing has the bytes. A file can't be made without its bytes."""
-    if not parsed.values or any(parsed.values) or name in pending:
+    if parsed.is_reference or not parsed.values or any(parsed.values) or name in pending:
         return False
     return name != DATA_PROPERTY or types_of(node_text)[0] not in _TYPES_WITH_DATA
 

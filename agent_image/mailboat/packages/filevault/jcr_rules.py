@@ -226,8 +226,8 @@ def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | N
     found = _FORBIDDEN.search(name)
     if found is not None:
         return f"it has {found[0]!r}"
-    if not name:
-        return "it is empty"  # Oak would store a String instead
+    if name in ("", ".", ".."):
+        return f"it is {name!r}" if name else "it is empty"  # Oak would store a String instead
     if _EXPANDED_NAME.match(name):
         return "it has a namespace in braces, where a repository has a prefix"
     prefix, colon, local = name.partition(":")
