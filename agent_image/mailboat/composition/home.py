@@ -166,7 +166,7 @@ class Home:
         """
         if not self.is_made:
             raise HomeMissingError(
-                f"{self.path} has a configuration, and nothing was made with it yet",
+                f"{self.path} has a configuration, but no home was created from it",
                 next_step=f"mailboat --home {self.path} init",
                 home=self.path.absolute(),
             )
