@@ -79,5 +79,6 @@ def test_wait_shows_a_live_count_and_ctrl_c_says_what_is_published(boat: Any, si
     code, out, shown = terminal.end()
     package = out.split()[0]
     assert (code, package.startswith("dstrpck-")) == (130, True)
+    assert "200.0/200.0 kB" in shown, "each byte counts once"
     assert f"1 package published, the last one {package} at offset 1" in shown
     assert f"next  mailboat distributions get {package}" in shown

@@ -234,8 +234,27 @@ def test_any_number_of_free_slots_is_understood(client: HttpControl, free: int) 
     assert client.jobs.turn(WorkerTurn("worker-1", 1_000, ("**",), free, {})) == TurnView()
 
 
+class WatchedJobs:
+    """The service of jobs, which says how many looks for calls run now."""
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+        self.looks = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    def poll(self, *arguments: Any) -> Any:
+        self.looks += 1  # by one thread at a time: one worker asks
+        try:
+            return self._service.poll(*arguments)
+        finally:
+            self.looks -= 1
+
+
 def test_nothing_is_claimed_for_a_worker_that_hung_up(journal: MemoryJournal, serve: Any) -> None:
-    url = serve(FakeControl(), UNHURRIED, jobs=service_of(journal)).url
+    jobs = WatchedJobs(service_of(journal))
+    url = serve(FakeControl(), UNHURRIED, jobs=jobs).url
     host, _, port = url.removeprefix("http://").partition(":")
     with HttpControl(url) as client:
         with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as killed:
@@ -243,6 +262,9 @@ def test_nothing_is_claimed_for_a_worker_that_hung_up(journal: MemoryJournal, se
             head = f"POST /api/v1/jobs/workers/killed/turns HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
             killed.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
             wait_until(lambda: client.jobs.queues()[0].workers == 1)
+            killed.shutdown(socket.SHUT_WR)
+            assert killed.recv(1) == b"", "the server closes its end once it has noticed"
+        wait_until(lambda: not jobs.looks)  # one that runs now may still claim
         (added,) = client.jobs.add([NewJob("work")])
         ask(client, 0, {}, wait_seconds=0.2)  # longer than the pause between two looks
         assert client.jobs.show(parse_job_id(added.job)).view.state == "queued"

@@ -67,6 +67,19 @@ class LogThatIsTrimmed(LogWithHoles):
         return super().reader(topic, start)
 
 
+class LogLeftByCtrlC(LogWithHoles):
+    """A log whose reader is closed in the moment of a Ctrl-C."""
+
+    def reader(self, topic: TopicName, start: Start) -> ReaderOverHoles:
+        return ReaderLeftByCtrlC(self._journal.reader(topic, start), self._holes)
+
+
+class ReaderLeftByCtrlC(ReaderOverHoles):
+    def close(self) -> None:
+        super().close()
+        raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     ("before", "holes"),
     [(50, range(100, 4_000)), (3_000, range(2_000)), (50, range(51, 5_000))],
@@ -80,6 +93,13 @@ def test_package_is_found_by_its_id_in_a_log_with_holes(before: int, holes: rang
 def test_package_is_found_by_its_id_while_retention_removes_the_first_records() -> None:
     journal, name = log_with_package(300)
     assert search_of(LogThatIsTrimmed(journal)).find(AUTHOR, name, None).record.offset == 300
+
+
+def test_search_that_has_found_its_package_hides_no_ctrl_c() -> None:
+    # Python prints and ignores what the finalizer of a generator raises: the wait of `publish --wait` went on.
+    journal, name = log_with_package(50)
+    with pytest.raises(KeyboardInterrupt):
+        search_of(LogLeftByCtrlC(journal, range(0))).find(AUTHOR, name, None)
 
 
 def search_of(log: LogWithHoles) -> Distributions:

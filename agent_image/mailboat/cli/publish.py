@@ -219,7 +219,10 @@ def publish(
     def open_shown() -> Source:
         opened = _open(session, place)
         unpublished[:] = [_unpublished(session, opened)]
-        return WatchedSource(opened, transfer.advance, transfer.advance) if transfer.is_shown else opened
+        if not transfer.is_shown:
+            return opened
+        # Changed nodes are read one by one. Of whole trees, those are ancestors and roots, which the walk counts.
+        return WatchedSource(opened, transfer.advance, transfer.advance if selected.changed else None)
 
     publish_through(session, ship_shown, delivery, LocalSource(open_shown, transfer), unpublished)
 

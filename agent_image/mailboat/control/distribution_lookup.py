@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -62,12 +62,14 @@ class Distributions:
         Raises:
             DistributionMissingError: The log does not hold it, or it is too far back for a search.
         """
-        for record in self._candidates(identifier, place):
-            message = readable(record)
-            if not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
-                continue
-            if identifier in {message.package_id, message.request_id}:
-                return Found(record, message)
+        # Closed here: a Ctrl-C that meets the finalizer of a generator is printed and ignored by Python.
+        with closing(self._candidates(identifier, place)) as candidates:
+            for record in candidates:
+                message = readable(record)
+                if not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
+                    continue
+                if identifier in {message.package_id, message.request_id}:
+                    return Found(record, message)
         found = self._at_offset(publisher, identifier)
         if found is not None:
             return found
@@ -199,7 +201,7 @@ class Distributions:
             inline=receipt.is_inline if is_built else None,
         )
 
-    def _candidates(self, identifier: str, place: Offset | None) -> Iterator[Record]:
+    def _candidates(self, identifier: str, place: Offset | None) -> Generator[Record]:
         """Where its publisher remembers it; then, as the log may have changed since, what a search finds."""
         if place is not None:
             known = self._workspace.journal.record_at(self._workspace.package_topic, place)
