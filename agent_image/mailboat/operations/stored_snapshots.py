@@ -53,7 +53,8 @@ from mailboat.operations.target_snapshots import (
 
 PLACE: Final = "blob:"
 RESTORE_IN_HOME: Final = (
-    "restore once the agent runs again; one without publishers ends with its last subscriber, restore in its home then:"
+    "restore once the agent runs again; one without publishers ends with its last subscriber, restore in its home then,"
+    " and name the target by its whole path:"
     "\nmailboat content restore blob:NAME --into TARGET --replace"
 )
 """The next step where an agent cannot restore."""
