@@ -36,7 +36,7 @@ from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.fleet_page import FleetPage, Look
 from mailboat_operator.fleet_status import AgentState, merge_states
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from support.browser import barriers, chromium, page_in, save
 from support.fake_control import FakeControl, FakeSubscriber
 
@@ -344,6 +344,22 @@ def test_broken_connection_is_stale_until_it_is_back(page: Page, serve: Any, mon
     expect(page.get_by_role("alert")).to_contain_text("stale since")
     page.unroute("**/api/v1/events")
     expect(page.get_by_text("live as local")).to_be_visible()
+
+
+def test_explanations_are_loaded_again_after_a_break(page: Page, serve: Any) -> None:
+    def broken(route: Route) -> None:
+        asked.append(route)
+        if len(asked) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    asked: list[Route] = []
+    page.route("**/explanations.json", broken)
+    page.goto(serve(fleet()).url + "/#/subscribers/edge-1")
+    expect(page.get_by_text("Meaning and next step").first).to_be_visible()
+    page.unroute("**/explanations.json")
+    assert len(asked) == 2
 
 
 def test_token_with_view_only_reads_and_a_wrong_one_is_refused(page: Page, serve: Any, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 // Why something failed, with the meaning of the error and the next step as `mailboat explain` prints them.
 import { h, muted } from "./dom.js";
 
+const RETRY_MS = 3_000;
 let explanations = null;
 
 // A cause; `isKnown` leaves the explanation out, which stands above it already.
@@ -18,7 +19,8 @@ export function cause(app, error, shownPath = null, isKnown = false) {
 async function load(app) {
   if (explanations) return;
   explanations = {};
-  const answer = await fetch("/dashboard/explanations.json").catch(() => null);
-  if (answer?.ok) explanations = await answer.json();
+  const found = await fetch("/dashboard/explanations.json").then((answer) => (answer.ok ? answer.json() : null)).catch(() => null);
+  if (found) explanations = found;
+  else setTimeout(() => { explanations = null; app.render(); }, RETRY_MS);
   app.render();
 }
