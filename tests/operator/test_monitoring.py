@@ -97,6 +97,13 @@ CASES: list[tuple[str, str, str, str, str]] = [
         "1x60",
         "warning",
     ),
+    (
+        "MailboatEventsRefused",
+        f'mailboat_publisher_event_deliveries_total{{{AUTHOR},receiver="crm",outcome="refused"}}',
+        "5x60",
+        "0+1x60",
+        "warning",
+    ),
     ("MailboatDiskAlmostFull", 'mailboat_agent_disk_free_bytes{pod="author-0"}', "11x60", "9x60", "critical"),
 ]
 """Alert, series, its values a minute apart when all is well and when something is wrong, and the severity."""
