@@ -24,6 +24,7 @@ from mailboat.errors import (
     ValueRefusedError,
 )
 from mailboat.model.filters import filter_for
+from mailboat.model.namespaces import MAX_KEPT_NAMESPACES
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
@@ -327,6 +328,15 @@ def test_a_document_of_more_attributes_than_the_limit_is_refused() -> None:
     with pytest.raises(LimitExceededError, match="more than 250000 attributes") as caught:
         read({"c/.content.xml": document(UNSTRUCTURED, f"<x{attributes}/>")})
     assert caught.value.where == {"entry": "jcr_root/c/.content.xml", "limit": MAX_DOCUMENT_ATTRIBUTES}
+
+
+@pytest.mark.parametrize(("uri", "documents"), [("urn:{}", 1), ("urn:{}", 2), ("http://www.jcp.org/jcr/1.0", 1)])
+def test_documents_that_declare_more_namespaces_than_the_limit_are_refused(uri: str, documents: int) -> None:
+    """Expat does not count declarations among the attributes."""
+    declared = [f' xmlns:p{number}="{uri.format(number)}"' for number in range(MAX_KEPT_NAMESPACES + 1)]
+    parts = ["".join(declared[place::documents]) for place in range(documents)]
+    with pytest.raises(LimitExceededError, match="documents declare more than 10000 namespaces"):
+        read({f"c/{place}/.content.xml": document(UNSTRUCTURED + part) for place, part in enumerate(parts)})
 
 
 def test_a_node_in_two_documents_is_refused_with_a_mode_that_merges() -> None:

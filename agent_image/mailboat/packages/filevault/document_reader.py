@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from mailboat.errors import LimitExceededError, MailboatError, PackageCorruptError
+from mailboat.model.namespaces import MAX_KEPT_NAMESPACES
 from mailboat.packages.filevault.markup import guarded_parser, parse_all
 from mailboat.packages.filevault.names import XML_SUFFIX, is_ignored
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
@@ -170,10 +171,19 @@ class _Prefixes:
         self.doubled: set[str] = set()
 
     def declare(self, declared: str | None, of_namespace: str | None) -> None:
-        """Take note of a declaration, which holds until its element ends. Raises: PackageCorruptError."""
+        """Take note of a declaration, which holds until its element ends.
+
+        Raises: PackageCorruptError, LimitExceededError.
+        """
         prefix, uri = declared or "", of_namespace or ""
         used = self._used.get((prefix, uri))
         if used is None:
+            if max(len(self._used), len(self._bindings)) >= MAX_KEPT_NAMESPACES:
+                raise LimitExceededError(
+                    f"documents declare more than {MAX_KEPT_NAMESPACES} namespaces",
+                    entry=self._entry,
+                    limit=MAX_KEPT_NAMESPACES,
+                )
             used = self._used[prefix, uri] = self._bound(prefix, uri, self._entry)
         if used == prefix and not self._scopes:
             return
@@ -226,7 +236,7 @@ def declarations_in(directory: VaultDirectory) -> Iterable[tuple[str, str]]:
     found: dict[tuple[str, str], None] = {}
 
     def declare(prefix: str | None, uri: str | None) -> None:
-        if prefix and uri:
+        if prefix and uri and len(found) < MAX_KEPT_NAMESPACES:
             found[prefix, uri] = None
 
     def take(file: VaultFile) -> None:
