@@ -87,6 +87,27 @@ def test_chains_are_the_lists_of_each_key(by_key: bool, by_topic: bool, seed: in
         history.check()
 
 
+@given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 2)), max_size=20), st.data())
+@pytest.mark.parametrize(("by_key", "by_topic"), [(True, False), (True, True), (False, False)])
+def test_many_rows_at_once_make_the_chains_of_one_after_another(
+    by_key: bool, by_topic: bool, jobs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    table = JobTable()
+    for number, (key, topic) in enumerate(jobs):
+        table.add(NewRow(JobId(number), topic, 0, 0, key, 0, 0, 0, 1_000, keep=False))
+    # As a hostile checkpoint has them: a job twice, and keys that are not one after another.
+    rows = data.draw(st.lists(st.integers(0, len(jobs) - 1), max_size=30)) if jobs else []
+    chains, found = Chains(table), []
+    for add in (chains.fill, lambda rows: [chains.append_row(row) for row in rows if table.link(row) < 0]):
+        chains.begin(by_key=by_key, by_topic=by_topic)
+        add(rows)
+        found.append((len(chains), [list(chains.of(first)) for first in chains.firsts()]))
+    assert found[0] == found[1]
+    chains.begin(by_key=by_key, by_topic=by_topic)
+    firsts = [row for row, is_first in enumerate(chains.fill(rows)) if is_first]
+    assert [JobId(row) for row in firsts] == list(chains.firsts())
+
+
 def test_an_index_of_many_keys_finds_each_and_shrinks_again() -> None:
     table = JobTable()
     chains = Chains(table)

@@ -7,7 +7,6 @@ is the fencing token: renewals and results count only with the token of the live
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -205,27 +204,26 @@ class JobFold:
             worker.begin_call()
 
     def _restore_jobs(self, states: Sequence[QueueState]) -> None:
-        ready = [array("q") for _ in states]  # lists of a million ids would be 40 MB for a moment
-        for job, state, due_ms, number in self.table.rows():
-            if state == JobState.QUEUED:
-                if due_ms > self.now_ms:
-                    self._delayed.append((due_ms, job))
-                    self._queue_of_number[number].wait(1)
-                    self._queue_of_number[number].delay(1)
-                else:
-                    ready[number].append(job)
-            elif state == JobState.ACTIVE:
+        ready, others = self.table.parted(self.now_ms, len(states))
+        for job in map(self.table.job_at, others):
+            queue, state = self.queue(job), self.table.state(job)
+            if state is JobState.QUEUED:
+                self._delayed.append((self.table.due_ms(job), job))
+                queue.wait(1)
+                queue.delay(1)
+            elif state is _ACTIVE:
                 if job not in self.leases:
                     raise ValueError(f"the active job {job} has no lease")
-            elif state == JobState.GIVEN_UP:
-                self._queue_of_number[number].count_given_up(1)
+            elif state is _GIVEN_UP:
+                queue.count_given_up(1)
         heapify(self._delayed)
         self._order_history()
         for number, each in enumerate(states):
-            if not self.table.are_of(each.chains, number):
+            placed = self.table.rows_of(each.chains)
+            if not self.table.are_of(placed, number):
                 raise ValueError(f"the queue {each.settings.name} orders jobs of another one")
             self._queue_of_number[number].wait(len(ready[number]))
-            self._queue_of_number[number].restore(each, ready[number], self.now_ms)
+            self._queue_of_number[number].restore(each, placed, ready[number], self.now_ms)
         self._count_slots()
 
     # Applying
@@ -563,7 +561,8 @@ class JobFold:
     def _order_history(self) -> None:
         """Order the jobs that ended by when they are forgotten, which the settings of their queues decide."""
         kept_ms = [queue.settings.history_ms for queue in self._queue_of_number]
-        self._history = [(due + kept_ms[of], job) for job, state, due, of in self.table.rows() if state > _ACTIVE]
+        table = self.table
+        self._history = [(table.due_ms(job) + kept_ms[table.queue(job)], job) for job in table.ended()]
         heapify(self._history)
 
     def _remove_queue(self, name: str, into: list[Change]) -> None:

@@ -36,11 +36,12 @@ _KEPT_ENTRIES: Final = 1_024
 class _ReadyJobs:
     """Jobs of one priority that may start, oldest first. Entries of jobs that started or ended stay until read."""
 
-    def __init__(self) -> None:
-        self._run = array("q")
+    def __init__(self, run: array[int], *, has_turns: bool) -> None:
+        """Begin with jobs in their order: that of their ids, unless they have turns."""
+        self._run = run
         self._start = 0
         self._late: list[int] = []  # sorted; jobs that became ready again, behind younger ones
-        self._has_turns = False
+        self._has_turns = has_turns
         self._passed: dict[frozenset[int], int] = {}
         """By `untaken` topics: first entries that hold no other ready job. They are not examined again."""
 
@@ -52,7 +53,6 @@ class _ReadyJobs:
 
     def push_last(self, job: JobId) -> None:
         """Add a job behind all others, whatever its id. A run of fair turns is never pushed to in another way."""
-        self._has_turns = True
         self._run.append(job)
 
     def oldest(self, table: JobTable, now_ms: int, most: int, untaken: frozenset[int] = _ALL_TAKEN) -> list[JobId]:
@@ -138,7 +138,7 @@ class Queue:
         self.suspended_until_ms: int | None = 0
         """Nothing starts before this moment; None: until `resume`."""
         # By number: a dictionary calls the hash of the enumeration, which is interpreted.
-        self._ready = [_ReadyJobs() for _ in Priority]
+        self._ready: list[_ReadyJobs] = []
         self._chains = Chains(table)
         self._ripening: list[tuple[int, JobId]] = []
         """A heap of when the first jobs of keys wait no longer for others; entries of jobs that started may stay."""
@@ -146,7 +146,7 @@ class Queue:
         self._ends: deque[int] = deque(maxlen=_PACE_CALLS)
         self._slots = 0
         self._note_settings()
-        self._chains.begin(by_key=not self._is_line, by_topic=settings.merge > 1)
+        self._arrange((), (), 0)
 
     def _note_settings(self) -> None:
         settings = self.settings
@@ -273,48 +273,52 @@ class Queue:
                 elif self._table.is_ready(job, now_ms) or self._table.tries(job) > 0 or job in placed:
                     waiting.append(job)
             # Those that run are first: in an order of keys, none starts before they end.
-            self._arrange([*running, *waiting], [job for job in waiting if self._table.is_ready(job, now_ms)], now_ms)
+            placed_rows = self._table.rows_of([*running, *waiting])
+            self._arrange(placed_rows, [row for row in placed_rows if self._table.is_ready_at(row, now_ms)], now_ms)
         elif settings.merge > 1:  # the first jobs of keys may wait longer or shorter now
             ripening = [(self.ripens_ms(first), first) for first in self._chains.firsts()]
             self._ripening = [entry for entry in ripening if entry[0] > now_ms]
             heapify(self._ripening)
 
-    def _arrange(self, placed: Sequence[JobId], ready: Iterable[int], now_ms: int) -> None:
+    def _arrange(self, placed: Iterable[int], ready: Iterable[int], now_ms: int) -> None:
         """Order the jobs of the queue from nothing.
 
         Args:
-            placed: Jobs in the order in which keys have them. Those that may have no place in the order are left out.
-            ready: The jobs that are due and queued.
+            placed: Rows of jobs in the order in which keys have them. Those that may have no place are left out.
+            ready: The rows of the jobs that are due and queued, in their order.
             now_ms: The time of the log.
         """
-        self._ready = [_ReadyJobs() for _ in Priority]
         self._ripening = []
         self._chains.begin(by_key=not self._is_line, by_topic=self.settings.merge > 1)
         table, chains = self._table, self._chains
+        fitting = array("i")
         if self._has_order:
-            chains.reserve(len(placed))
-            for job in placed:
-                row = table.row(job)
-                # Others would hold up the key: they have no row, have ended, or will be added when they are due.
-                if row >= 0 and table.link(row) < 0 and self._may_have_place(job, row, now_ms):
-                    chains.append_row(row)
-            chains.fit()
-        # A first job that runs or is due later is made ready when it is added again.
-        is_first = chains.first_rows()
-        for other in ready:
-            row = table.row(other)
-            if table.link(row) < 0:
-                self.add(JobId(other), now_ms)
-            elif is_first[row]:
-                self._make_ready(JobId(other), now_ms)
+            for row in placed:
+                # Others would hold up the key: they have ended, or will be added when they are due.
+                if self._may_have_place(row, now_ms):
+                    fitting.append(row)
+        is_first = chains.fill(fitting)
+        runs = [array("q") for _ in Priority]
+        for row in ready:
+            if not is_first[row]:
+                # A first job that runs or is due later is made ready when it is added again.
+                if table.link(row) >= 0:
+                    continue
+                if self._has_order and self._is_chained_row(row) and not chains.append_row(row):
+                    continue
+            job = table.job_at(row)
+            if self._is_merging:
+                self._note_ripening(job, now_ms)
+            runs[table.priority_at(row)].append(job)
+        self._ready = [_ReadyJobs(run, has_turns=self._is_fair) for run in runs]
 
-    def _may_have_place(self, job: JobId, row: int, now_ms: int) -> bool:
+    def _may_have_place(self, row: int, now_ms: int) -> bool:
         """Whether a job that an earlier order placed can have a place in this one."""
-        if not self._table.is_waiting(row, or_active=self._active_stay):
+        if not self._is_chained_row(row):
             return False
-        if self._is_free_without_key and self._table.key_at(row) == NO_KEY:
-            return False
-        return self._active_stay or self._table.is_ready(job, now_ms)
+        if self._active_stay:
+            return self._table.is_waiting(row, or_active=True)
+        return self._table.is_ready_at(row, now_ms)
 
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
@@ -325,11 +329,18 @@ class Queue:
         # Not a list: a million integers are 40 MB.
         return cast("Sequence[JobId]", self._chains.waiting(active_stay=self._active_stay))
 
-    def restore(self, state: QueueState, ready: Sequence[int], now_ms: int) -> None:
-        """Take over a captured state; `ready` are the jobs that are due and queued, in the order of ids."""
+    def restore(self, state: QueueState, placed: Iterable[int], ready: Iterable[int], now_ms: int) -> None:
+        """Take over a captured state.
+
+        Args:
+            state: What was captured.
+            placed: The rows of its chains.
+            ready: The rows of the jobs that are due and queued, in the order of ids.
+            now_ms: The time of the log.
+        """
         self.suspended_until_ms = state.suspended_until_ms
         self._starts = deque(state.starts_ms)
-        self._arrange(state.chains, ready, now_ms)
+        self._arrange(placed, ready, now_ms)
 
     # Counts
 
@@ -473,6 +484,9 @@ class Queue:
         """Whether a job of a queue with an order has a key; those without one start at any time."""
         return not self._is_free_without_key or self._table.key(job) != NO_KEY
 
+    def _is_chained_row(self, row: int) -> bool:
+        return not self._is_free_without_key or self._table.key_at(row) != NO_KEY
+
     def _advance(self, job: JobId, now_ms: int) -> None:
         """Make the next job of a key ready."""
         first = self._chains.advance(job, active_stay=self._active_stay)
@@ -482,14 +496,17 @@ class Queue:
     def _make_ready(self, job: JobId, now_ms: int) -> None:
         ready = self._ready[self._table.priority(job)]
         if self._is_merging:
-            while self._ripening and self._ripening[0][0] <= now_ms:
-                heappop(self._ripening)  # also where no call starts: the heap must not grow with the backlog
-            if (ripens_ms := self.ripens_ms(job)) > now_ms:
-                heappush(self._ripening, (ripens_ms, job))
+            self._note_ripening(job, now_ms)
         if self._is_fair:
             ready.push_last(job)
         else:
             ready.push(job)
+
+    def _note_ripening(self, job: JobId, now_ms: int) -> None:
+        while self._ripening and self._ripening[0][0] <= now_ms:
+            heappop(self._ripening)  # also where no call starts: the heap must not grow with the backlog
+        if (ripens_ms := self.ripens_ms(job)) > now_ms:
+            heappush(self._ripening, (ripens_ms, job))
 
 
 def _order(settings: QueueSettings) -> tuple[QueueKind, bool]:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, compress, islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from mailboat.model.jobs import JobId, JobState, Priority
 
@@ -20,6 +20,7 @@ _IS_KEPT: Final = bytes([state != _FREE for state in range(256)])
 _PACKED_BYTES: Final = 24
 _QUEUED: Final = int(JobState.QUEUED)
 _ACTIVE: Final = int(JobState.ACTIVE)
+_IS_ENDED: Final = bytes([_ACTIVE < state != _FREE for state in range(256)])
 # By number, as the columns have them: a lookup costs a fifth of a call of the enumeration.
 _STATES: Final = tuple(JobState)
 _PRIORITIES: Final = tuple(Priority)
@@ -243,14 +244,6 @@ class JobTable:
         """The number of a job's queue."""
         return self._queues[self.row(job)]
 
-    def are_of(self, jobs: Sequence[JobId], queue: int) -> bool:
-        """Whether all jobs of these that are there are of the queue with this number."""
-        for job in jobs:
-            row = self.row(job)
-            if row >= 0 and self._queues[row] != queue:
-                return False
-        return True
-
     def keep(self, job: JobId) -> bool:
         """Whether a job stays in the history when it succeeded."""
         return bool(self._keeps[self.row(job)])
@@ -286,6 +279,23 @@ class JobTable:
         """Rows, with those of forgotten jobs that were not removed yet."""
         return len(self._ids)
 
+    def rows_of(self, jobs: Iterable[int]) -> array[int]:
+        """The rows of those jobs that are there, in their order."""
+        rows = array("i")
+        for job in jobs:
+            row = self.row(job)
+            if row >= 0:
+                rows.append(row)
+        return rows
+
+    def are_of(self, rows: Iterable[int], queue: int) -> bool:
+        """Whether the jobs of all these rows are of the queue with this number."""
+        queues = self._queues
+        for row in rows:  # noqa: SIM110  # without the generator of `all`, for each of a million jobs
+            if queues[row] != queue:
+                return False
+        return True
+
     def job_at(self, row: int) -> JobId:
         """The job of a row."""
         return JobId(self._ids[row])
@@ -307,6 +317,14 @@ class JobTable:
         state = self._states[row]
         return state == _QUEUED or (or_active and state == _ACTIVE)
 
+    def is_ready_at(self, row: int, now_ms: int) -> bool:
+        """Whether the job of a row is queued and due."""
+        return self._states[row] == _QUEUED and self._due_ms[row] <= now_ms
+
+    def priority_at(self, row: int) -> int:
+        """The priority of a row, as a number."""
+        return self._priorities[row]
+
     def link(self, row: int) -> int:
         """The row that this one is linked with; -1 without one."""
         return self._links[row]
@@ -316,6 +334,22 @@ class JobTable:
         self._links[row] = other
 
     # All rows
+
+    def parted(self, now_ms: int, queues: int) -> tuple[list[array[int]], array[int]]:
+        """The rows of the jobs that are queued and due, for each queue; and of all others. In the order of ids."""
+        # No lists: of a million rows they would be 40 MB for a moment.
+        ready, others = [array("i") for _ in range(queues)], array("i")
+        states, due_ms, numbers = self._states, self._due_ms, self._queues
+        for row in range(len(states)):
+            if states[row] == _QUEUED and due_ms[row] <= now_ms:
+                ready[numbers[row]].append(row)
+            elif states[row] != _FREE:
+                others.append(row)
+        return ready, others
+
+    def ended(self) -> Iterator[JobId]:
+        """The jobs of the history, in the order of ids."""
+        return cast("Iterator[JobId]", compress(self._ids, self._states.translate(_IS_ENDED)))
 
     def first(self) -> JobId | None:
         """The oldest job."""
