@@ -265,6 +265,16 @@ def test_what_no_writer_makes_is_refused_with_the_path_and_the_reason(name: str)
     assert caught.value.where["path"] == PATH
 
 
+@pytest.mark.parametrize(("value", "is_read"), [("-0", True), ("-0.00", True), ("-05", False), ("--0", False)])
+def test_negative_zeros_of_earlier_versions_are_read_as_they_are(value: str, is_read: bool) -> None:
+    encoded = body(PRIMARY + text(3, "a") + packed(4, PropertyType.DECIMAL)) + text(2, value)
+    if is_read:
+        assert decode_node(PATH, encoded).properties == (Property("a", (value,), PropertyType.DECIMAL),)
+    else:
+        with pytest.raises(PackageCorruptError):
+            decode_node(PATH, encoded)
+
+
 @settings(deadline=None, max_examples=examples(300))
 @given(
     st.data(), st.sampled_from([encode_node(node).body for node in sample_tree() if len(encode_node(node).body) < 5000])

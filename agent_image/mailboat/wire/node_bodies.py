@@ -252,10 +252,11 @@ def _check_values(path: NodePath, shape: Shape, values: list[str]) -> None:
     for name, kind, _, start, end in shape.typed:
         for value in values[start:end]:
             try:
-                is_canonical = canonical_value(kind, value) == value
+                canonical = canonical_value(kind, value)
             except ValueRefusedError as error:
                 raise PackageCorruptError(f"property {name!r}: {error.message}", path=path) from error
-            if not is_canonical:
+            # Earlier versions stored and published a Decimal's negative zero, which is 0 now.
+            if value != canonical and not (kind is PropertyType.DECIMAL and value == f"-{canonical}"):
                 raise PackageCorruptError(
                     f"{value[:80]!r} of property {name!r} is not the canonical form of a {kind.name}", path=path
                 )
