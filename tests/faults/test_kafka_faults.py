@@ -154,6 +154,8 @@ def test_records_in_hand_are_kept_when_the_question_for_the_end_is_refused(
             raise refusals.pop()
         return bounds(topics, name)
 
+    # The end is asked for together with the identity; where that has no answer, once more.
+    monkeypatch.setattr(KafkaTopics, "state_and_end", lambda topics, name: (topics.state(name), None))
     monkeypatch.setattr(KafkaTopics, "bounds", refuse_once)
     with pytest.raises(JournalAccessDeniedError):
         reader.read(ReadLimits(), PATIENCE_SECONDS)

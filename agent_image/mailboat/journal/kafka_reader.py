@@ -281,12 +281,14 @@ class KafkaReader:
                 if left_bytes < 0 and records:
                     break
                 records.append(fetched.popleft())
-            # Checked last: a check before the records were taken could miss a topic that was replaced since.
-            self._check_identity(0.0 if self._is_identity_due else self._settings.kafka.identity_check_seconds)
             last = records[-1]
             # Offsets behind the last record may be holes (control records); the next read skips them.
             after = Offset(last.offset + 1 if fetched else max(last.offset + 1, self._seen_end))
-            batch = RecordBatch(records, after, self._is_end(after))
+            may_be_end = self._may_be_end(after)
+            # Checked last: a check before the records were taken could miss a topic that was replaced since.
+            age_seconds = 0.0 if self._is_identity_due else self._settings.kafka.identity_check_seconds
+            end = self._check_identity(age_seconds, with_end=may_be_end)
+            batch = RecordBatch(records, after, may_be_end and self._is_end(after, end))
         except BaseException:
             if self._messages is not None:  # else the next one gives them again
                 self._fetched.extendleft(reversed(records))
@@ -373,19 +375,24 @@ class KafkaReader:
             raise self._out_of_range(bounds)
         return bounds
 
-    def _check_identity(self, after_seconds: float = 0.0) -> None:
+    def _check_identity(self, after_seconds: float = 0.0, *, with_end: bool = False) -> Offset | None:
         """Make sure that the topic is the one that was opened, if that was last done so long ago.
 
+        Returns: Where the topic ends, if that is wanted and was found out at the same time.
         Raises: JournalReplacedError, JournalUnavailableError.
         """
         now = self._clock.monotonic()
         if now - self._checked_at < after_seconds:
-            return
+            return None
         topic, known_id = self._settings.topic, self._settings.topic_id
         was_due, self._is_identity_due = self._is_identity_due, False  # before: the client may lose a connection now
-        found_id = ""
+        found_id, end = "", None
         try:
-            found_id = self._topics.state(topic).topic_id
+            if with_end:
+                state, end = self._topics.state_and_end(topic)
+            else:
+                state = self._topics.state(topic)
+            found_id = state.topic_id
         except TopicMissingError as error:
             raise topic_replaced(topic, known_id) from error
         finally:
@@ -393,14 +400,16 @@ class KafkaReader:
         if found_id != known_id:
             raise topic_replaced(topic, known_id)
         self._checked_at = now
+        return end
 
-    def _is_end(self, after: Offset) -> bool:
+    def _may_be_end(self, after: Offset) -> bool:
+        """Whether the client knows of nothing from `after` on; this saves a request for each batch of a backlog."""
+        return not self._fetched and after >= self._client().client.get_watermark_offsets(self._place, cached=True)[1]
+
+    def _is_end(self, after: Offset, end: Offset | None) -> bool:
         """Whether the topic has nothing from `after` on at this moment; False also when it can't be asked."""
-        # The cached high watermark of the last fetch saves a request for each batch of a backlog.
-        if self._fetched or after < self._client().client.get_watermark_offsets(self._place, cached=True)[1]:
-            return False
         try:
-            return after >= self._topics.bounds(self._settings.topic).next_offset
+            return after >= (self._topics.bounds(self._settings.topic).next_offset if end is None else end)
         except (JournalUnavailableError, TopicMissingError):
             return False
 

@@ -140,14 +140,25 @@ class KafkaTopics:
 
         `describe_topics` outlives what `describe_cluster` does not, see `tests/faults/test_kafka_out_of_service.py`.
         """
+        return self._checked(topic, self._repeat(lambda: _state_of(self._describe(topic)), "describing", topic))
 
-        def describe() -> TopicState:
-            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._attempt_seconds)
-            found = _only(asked)
-            replicas = len(found.partitions[PARTITION].replicas) if found.partitions else 0
-            return TopicState(str(found.topic_id), len(found.partitions), replicas)
+    def state_and_end(self, topic: TopicName) -> tuple[TopicState, Offset | None]:
+        """The same, and where the topic ends, asked at the same time; None where that was not answered at once."""
 
-        state = self._repeat(describe, "describing", topic)
+        def ask() -> tuple[TopicState, Offset | None]:
+            asked, end = self._describe(topic), None
+            with suppress(KafkaException):
+                place = TopicPartition(topic, PARTITION)
+                end = Offset(self._prober.get_watermark_offsets(place, timeout=self._attempt_seconds)[1])
+            return _state_of(asked), end
+
+        state, end = self._repeat(ask, "describing", topic)
+        return self._checked(topic, state), end
+
+    def _describe(self, topic: TopicName) -> Mapping[str, Future[Any]]:
+        return self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._attempt_seconds)
+
+    def _checked(self, topic: TopicName, state: TopicState) -> TopicState:
         if state.partitions != 1:
             raise UsageError(
                 f"topic {topic} has {state.partitions} partitions; a journal's topic has one, or its order is lost",
@@ -418,6 +429,12 @@ def _only(asked: Mapping[Any, Future[Any]]) -> Any:
     """The answer to a request about one thing."""
     (answer,) = asked.values()
     return answer.result()
+
+
+def _state_of(asked: Mapping[str, Future[Any]]) -> TopicState:
+    found = _only(asked)
+    replicas = len(found.partitions[PARTITION].replicas) if found.partitions else 0
+    return TopicState(str(found.topic_id), len(found.partitions), replicas)
 
 
 def _resource(topic: TopicName, changes: Sequence[ConfigEntry] | None = None) -> ConfigResource:
