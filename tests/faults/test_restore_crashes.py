@@ -68,11 +68,11 @@ def test_an_agent_killed_during_a_restore_says_afterwards_whether_it_was_done(
     begun = msgspec.json.decode((tmp_path / BEGUN).read_bytes(), type=RestoreView)
     with fleet.agent(is_publishing=False) as process:
         if found == NEW:
-            view = followed(process.restores.restores, begun, Shown(), SystemClock())
+            view = followed(process.restores.restores, begun, Shown(), SystemClock(), "http://agent")
             assert (view.state, view.snapshot, view.next_offset, view.given_up) == ("done", "blob:old", 1, 0)
         else:
             with pytest.raises(RestoreInterruptedError, match=r"before blob:old was restored: .* is as it"):
-                followed(process.restores.restores, begun, Shown(), SystemClock())
+                followed(process.restores.restores, begun, Shown(), SystemClock(), "http://agent")
         wait_until(lambda: process.readiness().ready)
         wait_until(lambda: fleet.names() == OLD[1])
         assert process.stop(Deadline(SystemClock(), PATIENCE_SECONDS)) == 0

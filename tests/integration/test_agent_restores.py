@@ -19,7 +19,7 @@ from mailboat.api.records import CommandView
 from mailboat.cli.main import main
 from mailboat.cli.snapshots import followed
 from mailboat.cli.transfer import Transfer
-from mailboat.clock import Deadline, SystemClock, moment_of
+from mailboat.clock import Deadline, SystemClock, milliseconds_now, moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import (
     Delivery,
@@ -38,8 +38,8 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.model.identifiers import Offset
-from mailboat.operations.stored_snapshots import SnapshotMissingError, store_snapshot
-from mailboat.operations.target_snapshots import SnapshotPartialError, TargetNotEmptyError
+from mailboat.operations.stored_snapshots import SnapshotMissingError, restore_stored, store_snapshot
+from mailboat.operations.target_snapshots import RestoreRequest, SnapshotPartialError, TargetNotEmptyError
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from playwright.sync_api import Page, expect
@@ -212,7 +212,12 @@ def test_an_agent_that_stops_gives_a_restore_up(fleet: Fleet, monkeypatch: pytes
         ]
         with pytest.raises(TargetBusyError, match="the agent is stopping"):
             process.restores.restore_snapshot("old", fleet.target, is_replacing=True)
-    assert (fleet.position(), fleet.names()) == (2, ["/a.html", "/b.html"])
+        assert (fleet.position(), fleet.names()) == (2, ["/a.html", "/b.html"])
+        later = RestoreRequest("blob:old", milliseconds_now(SystemClock()) + 1, is_replacing=True)
+        with Workspace(fleet.home(is_publishing=False)) as home:
+            restore_stored("old", fleet.target, home, request=later)
+        (known,) = process.restores.restores()
+        assert (known.state, known.begun_at, known.error) == ("done", moment_of(later.begun_ms), None)
 
 
 def test_a_subscriber_that_ended_in_a_named_state_starts_again(fleet: Fleet) -> None:
@@ -278,6 +283,9 @@ def test_the_command_line_restores_at_an_agent(fleet: Fleet, capsys: pytest.Capt
         code, out, _ = mailboat(capsys, *restore, "--replace", "--yes")
         assert (code, out.strip()) == (0, f"{fleet.target}: restored blob:old, at offset 1")
         assert fleet.names() == ["/a.html"]
+        code, out, _ = mailboat(capsys, "--url", client.url, "content", "restores")
+        assert (code, out.splitlines()[1].split()[:3]) == (0, ["web", "done", "blob:old"])
+        assert out.splitlines()[1].endswith("offset 1")
         for more in (("--seed",), ("--any-journal",), ("--config", "mailboat.yaml")):
             code, _, error = mailboat(capsys, *restore, *more)
             assert (code, "an agent restores blob:NAME only" in error) == (2, True)
@@ -311,9 +319,9 @@ def test_a_restore_that_another_one_follows_is_not_confused_with_it() -> None:
     later = replace(begun, state="done", snapshot="blob:new", begun_at=moment_of(2_000))
     others = [replace(later, target="sqlite:other"), replace(begun, state="none", snapshot=None, begun_at=None)]
     with pytest.raises(RestoreInterruptedError, match="another restore into sqlite:web began after that of blob:old"):
-        followed(lambda: [later], begun, Transfer(io.StringIO()), SkippingClock())
+        followed(lambda: [later], begun, Transfer(io.StringIO()), SkippingClock(), "http://agent")
     with pytest.raises(RestoreInterruptedError, match="sqlite:web is as it was before"):
-        followed(lambda: others, begun, Transfer(io.StringIO()), SkippingClock())
+        followed(lambda: others, begun, Transfer(io.StringIO()), SkippingClock(), "http://agent")
 
 
 def test_a_snapshot_of_other_roots_is_listed_with_them_and_refused_before_it_is_fetched(

@@ -440,6 +440,9 @@ def test_the_content_of_a_target_is_replaced_when_a_person_says_so(boat: Any, tm
     refused = boat.run(*restore, "--replace")
     assert (refused.code, "refusing without confirmation: not a terminal" in refused.err) == (2, True)
     assert boat.json("content", "ls", into)[0]["path"] == "/a.txt"
+    refused = boat.run(*restore[:-1], f"sqlite:{tmp_path / 'typo.db'}", "--replace", "--yes")
+    assert (refused.code, "is not a target yet: there is nothing to replace" in refused.err) == (2, True)
+    assert not (tmp_path / "typo.db").exists()
     assert boat.json(*restore, "--replace", "--yes")["next_offset"] == 1
     assert [node["path"] for node in boat.json("content", "ls", into)] == ["/a.txt"]
     assert "1 package imported, at offset 2" in boat.do("subscribe", "web", "--into", into, "--until", "caught-up").out

@@ -19,6 +19,8 @@ SNAPSHOT = SnapshotView(
 CORRUPT = SnapshotView(
     "blob:bad", error="SnapshotCorrupt", message="can't be understood: <b>1</b> byte", next_step="--remove bad"
 )
+NEW = RestoreView("two", "sqlite:/two.db", "done", "blob:new", next_offset=3)
+UNREAD = RestoreView("two", "sqlite:/two.db", "unknown", error="TargetCorrupt")
 
 
 class Restored(FakeArchive):
@@ -119,12 +121,24 @@ def test_the_chosen_subscriber_is_restored_and_the_dialog_says_what_that_means(p
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        (moment_of(2_500), "another restore into the target of two began after that of blob:site"),
-        (None, "the agent ended before blob:site was restored: the target of two is as it was before"),
+        (
+            replace(NEW, begun_at=moment_of(2_500)),
+            "another restore into the target of two began after that of blob:site",
+        ),
+        (
+            RestoreView("two", "sqlite:/two.db"),
+            "the agent ended before blob:site was restored: the target of two is as it was before",
+        ),
+        (
+            replace(UNREAD, message="<b>damaged</b>", next_step="restore again"),
+            "restored into the target of two is not known: <b>damaged</b> (restore again)",
+        ),
     ],
 )
-def test_the_outcome_of_another_restore_is_not_shown(page: Page, archive: Restored, after: Any, words: str) -> None:
-    archive.after = replace(archive.after, state="done" if after else "none", snapshot="blob:new", begun_at=after)
+def test_the_outcome_of_another_restore_is_not_shown(
+    page: Page, archive: Restored, after: RestoreView, words: str
+) -> None:
+    archive.after = after
     begin(page)
     expect(page.get_by_role("status")).to_contain_text(words)
     expect(page.get_by_role("status")).not_to_contain_text("goes on at offset")

@@ -18,9 +18,10 @@ from mailboat.api.archive import RestoreView
 from mailboat.clock import milliseconds_now, moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Delivery, SubscriberAgentConfig
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.errors import MailboatError, RestoreInterruptedError, TargetBusyError, UsageError
 from mailboat.operations.stored_snapshots import PLACE, RESTORE_IN_HOME, check_stored, restore_stored, stored_snapshot
-from mailboat.operations.target_snapshots import RestoreRequest, check_is_empty, last_restore
+from mailboat.operations.target_snapshots import RestoreRequest, check_is_empty, check_is_there, last_restore
 
 if TYPE_CHECKING:
     from mailboat.agent.tasks import SubscriberTask
@@ -98,8 +99,7 @@ class SnapshotRestores:
                 next_step="stop the pool, restore into another place, and let the pool import there",
             )
         check_stored(stored_snapshot(self._workspace.blobs, name), target, self._workspace)
-        if not is_replacing:
-            check_is_empty(target)
+        (check_is_there if is_replacing else check_is_empty)(target)
         restore = Restore(name, self._workspace, RestoreView(config.name, target), is_replacing=is_replacing)
         with self._lock:
             if self._is_stopped:
@@ -111,12 +111,15 @@ class SnapshotRestores:
     def restores(self) -> Sequence[RestoreView]:
         with self._lock:
             last = dict(self._last)
-        return [
-            last[config.name].view
-            if config.name in last
-            else _kept(RestoreView(config.name, self._workspace.home.resolve(config.target)))
-            for config, _ in self._agents
-        ]
+        views = []
+        for config, _ in self._agents:
+            restore = last.get(config.name)
+            own = None if restore is None else restore.view
+            if own is None or own.is_over:  # while it runs, the target is being replaced, and is not read
+                target = self._workspace.home.resolve(config.target)
+                own = later_of(own, _kept(RestoreView(config.name, target)))
+            views.append(own)
+        return views
 
     def stop(self) -> None:
         """Begin none any more: when this returns, no subscriber that ended starts again."""
@@ -134,12 +137,23 @@ class SnapshotRestores:
         )
 
 
+def later_of(own: RestoreView | None, kept: RestoreView) -> RestoreView:
+    """The later of two restores: of this process, and that which the target keeps, perhaps of another process."""
+    if own is None:
+        return kept
+    if own.begun_at is None or kept.begun_at is None:
+        return own
+    return kept if own.begun_at < kept.begun_at else own
+
+
 def _kept(view: RestoreView) -> RestoreView:
-    """The restore that the target keeps, as that of an earlier process."""
+    """The restore that the target keeps, as that of an earlier process; `unknown` if it cannot be read."""
     try:
-        record = last_restore(view.target)
-    except MailboatError:
-        return view  # its subscriber reports what is wrong with the target
+        with TranslatedFailures(view.target):
+            record = last_restore(view.target)
+    except MailboatError as error:
+        next_step = error.next_step or f"mailboat explain {error.name}"
+        return replace(view, state="unknown", error=error.name, message=error.message, next_step=next_step)
     if record is None:
         return view
     return replace(

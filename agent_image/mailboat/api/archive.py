@@ -238,7 +238,8 @@ class RestoreView:
     Attributes:
         subscriber: The subscriber's name.
         target: Its target.
-        state: `none`, `waiting` (for the current batch to end), `restoring`, `done` or `failed`.
+        state: `none`, `waiting` (for the current batch to end), `restoring`, `done`, `failed` or `unknown`
+            (the agent started again, and the target cannot be read).
         snapshot: `blob:NAME`, or the file of a restore without the agent; None without a restore.
         phase: `fetching` or `restoring` while it runs.
         done_bytes: Bytes of the phase that are done.
@@ -246,8 +247,8 @@ class RestoreView:
         begun_at: When it was asked for.
         next_offset: The position of the target afterwards.
         given_up: Packages in the error queue afterwards.
-        error: The name of the error that it failed with; the target is as it was before.
-        message: Why it failed.
+        error: The name of the error: of a restore that failed, which leaves the target as it was before; or of reading.
+        message: Why it failed, or cannot be read.
         next_step: What to do about that.
     """
 

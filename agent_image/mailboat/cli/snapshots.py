@@ -21,14 +21,20 @@ from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import Column, Table
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
-from mailboat.clock import Clock, SystemClock, milliseconds_now, moment_of
+from mailboat.clock import Clock, Deadline, SystemClock, milliseconds_now, moment_of
 from mailboat.composition.configured_roots import roots_of_target
 from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.places import check_file_place
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import parse_target
 from mailboat.content.watched_sources import Phases
-from mailboat.errors import AgentDefectError, AgentUnreachableError, RestoreInterruptedError, UsageError
+from mailboat.errors import (
+    AgentDefectError,
+    AgentUnreachableError,
+    RestoreInterruptedError,
+    RetryableError,
+    UsageError,
+)
 from mailboat.operations.stored_snapshots import RESTORE_IN_HOME, restore_stored, seed
 from mailboat.operations.target_snapshots import RestoreRequest, SnapshotResult, restore_snapshot, take_snapshot
 
@@ -39,6 +45,8 @@ _CONSEQUENCES: Final = (
     " publish them again."
 )
 _POLL_SECONDS: Final = 0.5
+_RESTART_SECONDS: Final = 60.0
+"""An agent that answers no more may be starting again, and its targets keep what was restored."""
 
 
 class _How(NamedTuple):
@@ -58,6 +66,7 @@ def register(group: typer.Typer) -> None:
     group.command("snapshot")(snapshot)
     group.command("restore")(restore)
     group.command("snapshots")(snapshots)
+    group.command("restores")(restores)
 
 
 TargetArgument = Annotated[
@@ -191,6 +200,37 @@ def snapshots(
             session.note(f"{row['snapshot']} cannot be read: {row['next_step']}")
 
 
+@remote_command
+def restores(session: Session) -> None:
+    """List the last restore into each target of the agent at --url."""
+    if session.url is None:
+        raise UsageError("restores are listed by an agent", next_step="mailboat --url URL content restores")
+    with session.restores(session.url) as agent:
+        views = agent.restores()
+    columns = [Column("SUBSCRIBER"), Column("STATE"), Column("SNAPSHOT"), Column("BEGUN"), Column("OUTCOME")]
+    rows = [
+        [
+            view.subscriber,
+            view.state,
+            view.snapshot or "-",
+            time_text(view.begun_at) or "-",
+            f"offset {view.next_offset}" if view.error is None and view.next_offset is not None else _fault_of(view),
+        ]
+        for view in views
+    ]
+    session.show(
+        Report(
+            [document_of(view) for view in views],
+            [f"{view.subscriber} {view.state}" for view in views],
+            lambda: [Table(columns, rows, empty="the agent runs no subscriber")],
+        )
+    )
+
+
+def _fault_of(view: RestoreView) -> str:
+    return "-" if view.error is None else f"{view.error}: {view.message}"
+
+
 def _size_of(target: str) -> int | None:
     """About how many bytes a target holds."""
     place = parse_target(target)
@@ -253,12 +293,12 @@ def _restore_stored(session: Session, what: tuple[str, str], config: Path | None
 
 def _restore_at_agent(session: Session, url: str, what: tuple[str, str], *, is_replacing: bool) -> None:
     place, into = what
-    with session.restores(url) as restores, Transfer(sys.stderr) as transfer:
+    with session.restores(url) as agent, Transfer(sys.stderr) as transfer:
         try:
-            begun = restores.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
+            begun = agent.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
         except AgentUnreachableError as error:
             raise AgentUnreachableError(error.message, next_step=RESTORE_IN_HOME) from error
-        view = followed(restores.restores, begun, transfer, SystemClock())
+        view = followed(agent.restores, begun, transfer, SystemClock(), url)
     if view.error is not None:
         name, message = view.error, view.message
         problem = Problem(f"{TYPE_PREFIX}{name}", name, 500, message, next_step=view.next_step)
@@ -269,16 +309,30 @@ def _restore_at_agent(session: Session, url: str, what: tuple[str, str], *, is_r
 
 
 def followed(
-    restores: Callable[[], Sequence[RestoreView]], begun: RestoreView, phases: Phases, clock: Clock
+    restores: Callable[[], Sequence[RestoreView]], begun: RestoreView, phases: Phases, clock: Clock, url: str
 ) -> RestoreView:
-    """The restore that was begun, once it is over. Raises: RestoreInterruptedError when its outcome is lost."""
-    view, shown = begun, 0
+    """The restore that was begun, once it is over.
+
+    Raises:
+        RestoreInterruptedError: Its outcome is lost.
+        AgentUnreachableError: The agent at the URL has not answered for a minute.
+    """
+    view, shown, patience = begun, 0, Deadline(clock, _RESTART_SECONDS)
     while not view.is_over:
         clock.wait(threading.Event(), _POLL_SECONDS)
-        views = restores()
+        try:
+            views = restores()
+        except RetryableError as error:
+            if patience.is_over():
+                raise AgentUnreachableError(
+                    f"{error.message}; whether {begun.snapshot} was restored into {begun.target} is not known",
+                    next_step=f"once the agent runs again: mailboat --url {url} content restores",
+                ) from error
+            continue
+        patience = Deadline(clock, _RESTART_SECONDS)
         found = next(filter(begun.is_same_restore, views), None)
         if found is None:
-            raise RestoreInterruptedError(_reason_of_the_end(begun, views))
+            raise _reason_of_the_end(begun, views)
         if found.phase is not None:
             shown = shown if found.phase == view.phase else 0
             phases.begin(found.phase, found.total_bytes)
@@ -288,12 +342,27 @@ def followed(
     return view
 
 
-def _reason_of_the_end(begun: RestoreView, views: Sequence[RestoreView]) -> str:
+def _reason_of_the_end(begun: RestoreView, views: Sequence[RestoreView]) -> RestoreInterruptedError:
     """Why a restore is not among those of its agent: a target keeps the last one that was done."""
-    known = next((view.begun_at for view in views if view.target == begun.target), None)
-    if known is not None and begun.begun_at is not None and begun.begun_at < known:
-        return f"another restore into {begun.target} began after that of {begun.snapshot}: the agent's log has both"
-    return f"the agent ended before {begun.snapshot} was restored: {begun.target} is as it was before"
+    place, target = begun.snapshot, begun.target
+    known = next((view for view in views if view.target == target), None)
+    if known is None:
+        return RestoreInterruptedError(
+            f"the agent started again and has no subscriber of {target} any more; whether {place} was restored is"
+            " not known",
+            next_step=f"mailboat status   (in the home that has {target} now)",
+        )
+    if known.state == "unknown":
+        return RestoreInterruptedError(
+            f"the agent started again, and whether {place} was restored into {target} is not known: {known.error}:"
+            f" {known.message}",
+            next_step=known.next_step,
+        )
+    if known.begun_at is not None and begun.begun_at is not None and begun.begun_at < known.begun_at:
+        return RestoreInterruptedError(
+            f"another restore into {target} began after that of {place}: the agent's log has both"
+        )
+    return RestoreInterruptedError(f"the agent ended before {place} was restored: {target} is as it was before")
 
 
 def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, how: _How) -> None:

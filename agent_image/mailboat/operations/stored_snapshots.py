@@ -45,6 +45,7 @@ from mailboat.operations.target_snapshots import (
     RestoreRequest,
     SnapshotPartialError,
     SnapshotResult,
+    check_is_there,
     check_position,
     check_roots,
     restore_snapshot,
@@ -210,6 +211,8 @@ def restore_stored(
     check_roots(stored.head, target, roots)
     if is_checked:
         check_position(stored.head, workspace)
+    if request.is_replacing:
+        check_is_there(target)
     with _room(workspace) as folder:
         file = folder / "snapshot"
         _fetch(workspace.blobs, stored, file, phases)

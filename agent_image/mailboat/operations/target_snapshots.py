@@ -27,7 +27,7 @@ from mailboat.content.snapshot_format import (
 )
 from mailboat.content.views import TargetView, opened_view
 from mailboat.content.watched_sources import Watch, namespaces_of, watched_nodes, watched_records
-from mailboat.errors import UsageError
+from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName
 from mailboat.model.paths import ROOT, NodePath, is_within
@@ -139,6 +139,7 @@ def restore_snapshot(
         JournalReplacedError, JournalTrimmedError, JournalShorterError: The position does not fit the log.
         SnapshotPartialError: The snapshot lacks what its own subscriber's roots left out.
         UsageError: The target is that of a shared pool.
+        SourceMissingError: There is nothing to replace.
         TargetNotEmptyError, TargetBusyError, StorageFullError, StorageReadOnlyError.
     """
     parse_target(target)  # before the snapshot is read
@@ -147,8 +148,7 @@ def restore_snapshot(
         check_roots(snapshot.head, target, roots)
         if workspace is not None:
             check_position(snapshot.head, workspace)
-        if not is_replacing:
-            check_is_empty(target)
+        (check_is_there if is_replacing else check_is_empty)(target)
         with closing(open_target(target)) as opened:
             if is_replacing:
                 _check_is_replaceable(opened)
@@ -241,6 +241,15 @@ def check_is_empty(target: str) -> None:
     with opened_ledger(target) as ledger:
         if ledger.position() is not None:
             raise _not_empty(target)
+
+
+def check_is_there(target: str) -> None:
+    """See that there is a target to replace. Raises: SourceMissingError."""
+    if not parse_target(target).database.is_file():
+        raise SourceMissingError(
+            f"{target} is not a target yet: there is nothing to replace",
+            next_step="correct its name, or restore without --replace, which creates it",
+        )
 
 
 def _check_is_replaceable(opened: Target) -> None:

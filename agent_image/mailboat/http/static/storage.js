@@ -97,12 +97,13 @@ async function restored(app, { snapshot }, { subscriber, target }) {
       await new Promise((resolve) => setTimeout(resolve, 500));
       const known = await lastRestore(target);
       if (known === null) continue;
-      view = known?.snapshot === begun.snapshot && known.begun_at === begun.begun_at ? known : { state: Date.parse(known?.begun_at) > Date.parse(begun.begun_at) ? "superseded" : "lost" };
+      view = known?.snapshot === begun.snapshot && known.begun_at === begun.begun_at ? known : { state: Date.parse(known?.begun_at) > Date.parse(begun.begun_at) ? "superseded" : known?.state === "unknown" ? "unknown" : "lost", message: known?.message, next_step: known?.next_step };
     }
   } finally {
     app.restoring = false;
   }
   if (view.state === "superseded") return `another restore into the target of ${subscriber} began after that of ${snapshot}: the agent's log has both`;
+  if (view.state === "unknown") return `the agent started again, and whether ${snapshot} was restored into the target of ${subscriber} is not known: ${view.message}${view.next_step ? ` (${view.next_step})` : ""}`;
   if (view.state === "lost") return `the agent ended before ${snapshot} was restored: the target of ${subscriber} is as it was before`;
   if (view.state === "failed") return `${subscriber} was not restored: ${view.message}${view.next_step ? ` (${view.next_step})` : ""}`;
   return `${subscriber} has the content of ${snapshot}, and goes on at offset ${view.next_offset}`;
