@@ -574,7 +574,9 @@ def test_j33_a_queued_job_needs_few_bytes(bench: Any) -> None:
 def test_j33_a_queued_job_of_its_own_key_needs_few_bytes(bench: Any, order: str) -> None:
     count = bench.length(100_096, 1_000_192)
     found = figure(bench, "memory", count, order, str(count))["bytes_per_job"]
-    bench.report_count(f"jobs-memory-{order}", found, target=100, unit="bytes", jobs=count)
+    # Of few jobs, the process's own growth counts, too: 101 to 122 were measured, of a million 84 and 85.
+    gate = bench.length(135, 100)
+    bench.report_count(f"jobs-memory-{order}", found, target=100, gate=gate, unit="bytes", jobs=count)
 
 
 def test_j33_a_worker_and_the_list_of_queues_bear_a_million_queued_jobs(bench: Any) -> None:
@@ -623,7 +625,7 @@ def test_a_job_on_an_idle_kafka_topic_starts_within_few_round_trips(bench: Any, 
     report_latency(bench, "kafka", found, target_ms=15)
     least_ms = figure(bench, "round-trips", bench.length(40, 300), servers)["median_ms"]
     ratio = found["median_ms"] / least_ms
-    # 10 and 11 were measured: plain clients do not ask, before they give a record, whether the topic is still the same.
+    # 7.3, 10 and 11 were measured: plain clients do not ask, before they give a record, whether the topic is still the same.
     bench.report_ratio("jobs-add-to-start-round-trips", [ratio], target=2.0, gate=16.0, round_trips_ms=least_ms)
     report_idle(bench, "jobs-idle-worker-kafka", bench.length(6, 60), servers)
 
