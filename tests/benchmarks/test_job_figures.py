@@ -625,7 +625,7 @@ def test_a_job_on_an_idle_kafka_topic_starts_within_few_round_trips(bench: Any, 
     report_latency(bench, "kafka", found, target_ms=15)
     least_ms = figure(bench, "round-trips", bench.length(40, 300), servers)["median_ms"]
     ratio = found["median_ms"] / least_ms
-    # 7.3, 10 and 11 were measured: plain clients do not ask, before they give a record, whether the topic is still the same.
+    # 7.3 was measured: plain clients do not ask, before they give a record, whether the topic is still the same.
     bench.report_ratio("jobs-add-to-start-round-trips", [ratio], target=2.0, gate=16.0, round_trips_ms=least_ms)
     report_idle(bench, "jobs-idle-worker-kafka", bench.length(6, 60), servers)
 
