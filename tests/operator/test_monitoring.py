@@ -136,12 +136,11 @@ def alerts_of(rule: dict[str, Any]) -> list[dict[str, Any]]:
     return [item for group in rule["groups"] for item in group["rules"]]
 
 
-def busy_receiver() -> dict[str, Any]:
-    """The test of a webhook that throttles: at each scrape events wait for it, and it takes some between."""
+def busy_receiver(taken: str, waiting: str) -> dict[str, Any]:
+    """A webhook that falls behind from the thirtieth minute on: the alert is silent before, and fires afterwards."""
     receiver, query = f'{AUTHOR},receiver="crm"', 'ALERTS{alertname="MailboatReceiverFails",alertstate="firing"}'
-    taken, failed = "0+5x30 150x30", "0+1x60"
-    counts = (("delivered", taken), ("failed", failed))
-    inputs = [{"series": f"mailboat_publisher_waiting_events{{{receiver}}}", "values": "3x60"}]
+    counts = (("delivered", taken), ("failed", "0+1x60"))
+    inputs = [{"series": f"mailboat_publisher_waiting_events{{{receiver}}}", "values": waiting}]
     inputs += [
         {"series": f'mailboat_publisher_event_deliveries_total{{{receiver},outcome="{outcome}"}}', "values": values}
         for outcome, values in counts
@@ -152,7 +151,7 @@ def busy_receiver() -> dict[str, Any]:
             "eval_time": f"{minute}m",
             "exp_samples": [{"labels": "{}", "value": firing}],
         }
-        for minute, firing in ((29, 0), (58, 1))  # it takes nothing from the thirtieth minute on
+        for minute, firing in ((29, 0), (58, 1))
     ]
     return {"interval": "1m", "input_series": inputs, "promql_expr_test": looks}
 
@@ -170,7 +169,8 @@ def test_each_alert_fires_when_something_is_wrong_and_not_before(rule: dict[str,
             inputs = [{"series": series, "values": values}]
             inputs += [{"series": 'mailboat_agent_disk_bytes{pod="author-0"}', "values": "100x60"}]
             tests.append({"interval": "1m", "input_series": inputs, "promql_expr_test": [query]})
-    tests.append(busy_receiver())
+    tests.append(busy_receiver("0+5x30 150x30", "3x60"))
+    tests.append(busy_receiver("0+1x60", "3x30 20+5x30"))  # it goes on slowly, and more events come
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
     promtool = program("promtool")

@@ -112,7 +112,7 @@ def test_a_queue_is_cleared_only_when_a_person_says_so(
     assert run("queues", "clear", "edge-2") == (2, [refused, "!   next  pass --yes"])
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     code, lines = run("queues", "clear", "edge-2")
-    question = "! Drop all 3 packages of author that edge-2 has still to import? [y/N]: "
+    question = "! Drop all 3 packages of author? edge-2 will not import them. [y/N]: "
     assert (code, lines[-1]) == (1, f"{question}nothing was dropped")
     assert agent.subscribers["edge-2"].next_offset == 0
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))

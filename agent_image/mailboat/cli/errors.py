@@ -104,7 +104,10 @@ def redrive(
     everything: Annotated[bool, typer.Option("--all", help="All entries that `errors ls NAME` lists.")] = False,
     wait: AnswerOption = 0.0,
 ) -> None:
-    """Retry failed packages and hook calls of a subscriber. A stopped subscriber retries them when it starts."""
+    """Retry failed packages and hook calls of a subscriber, in the order of their offsets.
+
+    Content that was published later may be overwritten. A stopped subscriber retries them when it starts.
+    """
     if everything is bool(offsets):
         raise UsageError("specify offsets or --all", next_step=f"mailboat errors ls {name}")
     with session.control() as control:

@@ -179,7 +179,7 @@ def clear(
             raise UsageError(f"the queue of {one.subscriber} is empty: there is nothing to drop")
         count = one.count if first is None else min(first, one.count)
         what = "the package" if count == 1 else f"the first {count}" if count < one.count else f"all {count} packages"
-        ask(f"Drop {what} of {name} that {one.subscriber} has still to import?", _NOTHING, is_sure=yes)
+        ask(drop_question(what, name, one.subscriber, count), _NOTHING, is_sure=yes)
         answer = control.clear(name, queue, first, wait)
     show_commands(session, [answer], wait)
 
@@ -199,9 +199,14 @@ def remove(
     name = session.default_publisher(publisher)
     with session.control() as control:
         ids = [_item_id(control, name, queue, text) for text in items]
-        ask(f"Drop {count_text(len(ids), 'package')} of {name} from the queue {queue}?", _NOTHING, is_sure=yes)
+        ask(drop_question(count_text(len(ids), "package"), name, queue, len(ids)), _NOTHING, is_sure=yes)
         answer = control.remove(name, queue, ids, wait)
     show_commands(session, [answer], wait)
+
+
+def drop_question(what: str, publisher: str, subscriber: str, count: int) -> str:
+    """What to ask before packages are dropped from a queue; the dashboard names the same consequence."""
+    return f"Drop {what} of {publisher}? {subscriber} will not import {'it' if count == 1 else 'them'}."
 
 
 def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:

@@ -142,8 +142,7 @@ def restore(
     if seed and (any_journal or replace or not place.startswith(_STORED)):
         raise UsageError("--seed takes blob:NAME, looks whether it fits the journal, and replaces nothing")
     if replace:
-        question = f"Replace content, position and error queue of {into} by those of {place}? {_CONSEQUENCES}"
-        ask(question, "nothing was replaced", is_sure=yes)
+        ask(restore_question(place, into), "nothing was replaced", is_sure=yes)
     how = _How(is_checked=not any_journal, is_replacing=replace)
     if session.url is not None:
         if seed or any_journal or config is not None or not place.startswith(_STORED):
@@ -229,6 +228,11 @@ def restores(session: Session) -> None:
 
 def _fault_of(view: RestoreView) -> str:
     return "-" if view.error is None else f"{view.error}: {view.message}"
+
+
+def restore_question(place: str, into: str) -> str:
+    """What to ask before a target is replaced; the dashboard names the same consequences."""
+    return f"Replace content, position and error queue of {into} by those of {place}? {_CONSEQUENCES}"
 
 
 def _size_of(target: str) -> int | None:

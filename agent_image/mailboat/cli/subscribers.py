@@ -51,7 +51,7 @@ def suspend(
     ] = None,
     wait: AnswerOption = 0.0,
 ) -> None:
-    """Suspend a subscriber's imports after its current batch, also through restarts."""
+    """Suspend a subscriber's imports after its current batch, also through restarts. Publishers do not wait for it."""
     seconds = None if duration is None else parse_duration_ms(duration) / 1000
     with session.control() as control:
         answer = control.suspend(name, seconds, wait)

@@ -101,7 +101,7 @@ function imports(app, known) {
       h("label", null, "Suspend", h("select", { onchange: (event) => { app.view.suspension = event.target.value; app.render(); } },
         DURATIONS.map(([seconds, text]) => h("option", { value: seconds, selected: seconds === chosen() }, text)))),
       actionButton(app, { verb: "clear", label: "Suspend imports…",
-        question: () => [`Suspend imports of ${known.name}?`, `It finishes the current batch and then imports nothing ${words()}. Publishers do not wait for it.`, "Suspend", false],
+        question: () => [`Suspend imports of ${known.name}?`, `It finishes the current batch and then imports nothing ${words()}, also through restarts. Publishers do not wait for it.`, "Suspend", false],
         action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/suspend`, { seconds: chosen() ? Number(chosen()) : null, wait_seconds: 10 })) })));
 }
 
