@@ -95,6 +95,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "content snapshot": ("mailboat content snapshot sqlite:web.db web.snapshot",),
     "content restore": ("mailboat content restore web.snapshot --into sqlite:new.db",),
     "content snapshots": ("mailboat content snapshots",),
+    "content restores": ("mailboat --url http://localhost:8080 content restores",),
     "packages build": ("mailboat packages build ./site /news --into news.zip",),
     "packages inspect": ("mailboat packages inspect news.zip",),
     "packages verify": ("mailboat packages verify news.zip",),

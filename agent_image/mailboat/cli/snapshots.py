@@ -46,7 +46,7 @@ _CONSEQUENCES: Final = (
 )
 _POLL_SECONDS: Final = 0.5
 _RESTART_SECONDS: Final = 60.0
-"""An agent that answers no more may be starting again, and its targets keep what was restored."""
+"""An agent that stopped answering may be starting again, and its targets keep what was restored."""
 
 
 class _How(NamedTuple):
