@@ -403,7 +403,7 @@ class KafkaReader:
         return end
 
     def _may_be_end(self, after: Offset) -> bool:
-        """Whether the client has heard of nothing from `after` on; this saves a request for each batch of a backlog."""
+        """Whether the cached bounds show nothing from `after` on; this saves a request for each batch of a backlog."""
         return not self._fetched and after >= self._client().client.get_watermark_offsets(self._place, cached=True)[1]
 
     def _is_end(self, after: Offset, end: Offset | None) -> bool:
