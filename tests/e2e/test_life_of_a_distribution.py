@@ -237,6 +237,10 @@ def test_a_node_is_drained_of_one_member_at_a_time_and_none_loses_content(story:
         story.namespace.wait("Pod", "edge-0", is_pending)  # no other node takes it
         assert not story.namespace.evict("edge-1")
         eventually(lambda: story.served_members() == {"edge-1"}, "an evicted member is served traffic")
+        # The Distribution waits for edge-0. The page is there once edge-1 has imported it.
+        eventually(
+            lambda: story.namespace.read_files("edge-1", CONTENT) == story.published, "edge-1 does not import the page"
+        )
         assert story.namespace.read_url("Service/edge:content", "drained.html") == b"drained"
     story.wait_for_members("edge-0")
     eventually(lambda: story.namespace.evict("edge-1"), "the second member can never be evicted")
