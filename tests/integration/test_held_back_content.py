@@ -133,6 +133,7 @@ def test_a_target_of_the_format_before_builds_is_brought_up_to_date(tmp_path: Pa
         connection.executescript(
             "DROP TABLE open_build; DROP TABLE pending_job; DROP TABLE pool_done;"
             "ALTER TABLE state DROP COLUMN reports; ALTER TABLE state DROP COLUMN pool;"
+            "ALTER TABLE command DROP COLUMN is_void; DROP TABLE restored;"
             "PRAGMA user_version = 2;"
         )
     with closing(open_target(text)) as target:

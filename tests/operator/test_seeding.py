@@ -62,7 +62,7 @@ def test_a_seeded_member_begins_where_the_snapshot_stands(target: str, tmp_path:
     init, _ = containers(target)
     places = {"/etc/mailboat/mailboat.yaml": str(config), "/var/lib/mailboat": str(home)}
     words = [places.get(arg, arg.replace("/var/lib/mailboat", str(home))) for arg in init["args"]]
-    assert "goes on at 1" in mailboat(*words)
+    assert "at offset 1" in mailboat(*words)
     assert "left as it is" in mailboat(*words)
     place = f"{target}:{home / member['target'].partition(':')[2]}"
     assert mailboat("content", "digest", place, "-o", "name") == mailboat(

@@ -234,7 +234,7 @@ def test_the_first_of_several_configurations_is_noted_and_none_where_the_home_ha
 
 def test_init_keeps_a_configuration_written_by_hand_and_makes_the_rest(tmp_path: Path) -> None:
     (tmp_path / "mailboat.yaml").write_text("publisher: {name: mine}\n")
-    with pytest.raises(HomeMissingError, match="nothing was made") as caught:
+    with pytest.raises(HomeMissingError, match="no home was created") as caught:
         _ = Home(tmp_path).sling_id
     assert caught.value.next_step == f"mailboat --home {tmp_path} init"
     made = create_home(tmp_path, Config())

@@ -32,6 +32,13 @@ class Brokers:
         self.arrived.put(Message("package", 0, 5, value=b"of another topic", timestamp=(1, 0)))
         return TopicState(found, 1, 1)
 
+    def state_and_end(self, topic: TopicName) -> tuple[TopicState, Offset | None]:
+        return self.state(topic), Offset(6)
+
+    def get_watermark_offsets(self, _: object, *, cached: bool) -> tuple[int, int]:
+        assert cached, "a request for each batch of a backlog"
+        return 0, 6
+
     def assign(self, places: Sequence[object]) -> None:
         assert len(places) == 1
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mailboat.config.document import Undecodable
+from mailboat.content.port import RestoreRecord
 from mailboat.errors import (
     BlobMissingError,
     MailboatError,
@@ -295,8 +296,8 @@ def test_a_commit_that_happened_and_reports_a_failure_is_not_repeated(engine: En
 
         left = 1
 
-        def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
-            batch = super().batch(is_replacing=is_replacing)
+        def batch(self, *, restored: RestoreRecord | None = None) -> MemoryBatch:
+            batch = super().batch(restored=restored)
             commit = batch.commit
 
             def fails(position: Any) -> None:
@@ -318,8 +319,8 @@ def test_a_failure_that_comes_with_the_commit_is_looked_for_one_by_one(engine: E
     class Picky(MemoryTarget):
         """Refuses any commit that holds the path /3."""
 
-        def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
-            batch = super().batch(is_replacing=is_replacing)
+        def batch(self, *, restored: RestoreRecord | None = None) -> MemoryBatch:
+            batch = super().batch(restored=restored)
             commit = batch.commit
 
             def refuses(position: Any) -> None:
