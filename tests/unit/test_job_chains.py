@@ -128,3 +128,14 @@ def test_an_index_of_many_keys_finds_each_and_shrinks_again() -> None:
         table.forget(JobId(number))
     assert chains.size_bytes() < largest
     assert list(chains.firsts()) == [4_999]
+
+
+def test_few_chains_among_many_rows_of_other_queues_are_in_the_order_of_ids() -> None:
+    table = JobTable()
+    chains = Chains(table)
+    for number in range(70_000):
+        table.add(NewRow(JobId(number), 0, 0, 0, 2 * (number % 3) + 1, 0, 0, 0, 1_000, keep=False))
+    for number in (69_999, 1, 50_000, 4):  # keys 0, 1, 2 and 1 again
+        chains.append(JobId(number))
+    assert list(chains.firsts()) == [1, 50_000, 69_999]
+    assert list(chains.waiting(active_stay=True)) == [1, 4, 50_000, 69_999]

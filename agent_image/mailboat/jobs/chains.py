@@ -7,7 +7,7 @@ with open addressing holds the last row of each key. A dictionary of lists takes
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, count
 from typing import Final
 
@@ -18,6 +18,8 @@ _EMPTY: Final = -1
 _REMOVED: Final = -2
 _SMALLEST: Final = 8
 _TOPIC_FACTOR: Final = 1_000_003
+_ROWS_PER_SORTED_CHAIN: Final = 64
+"""With more rows for each chain, sorting the chains takes less than a pass over the rows."""
 
 
 class Chains(RowHolder):
@@ -141,13 +143,20 @@ class Chains(RowHolder):
 
     def firsts(self) -> Iterator[JobId]:
         """The first jobs of all chains, in the order of their ids."""
-        is_first = bytearray(self._table.row_count())
+        # Not in the order of the index, which is another one in each process.
+        for row in self._first_rows():
+            yield self._table.job_at(row)
+
+    def _first_rows(self) -> Iterable[int]:
+        table = self._table
+        if self._used * _ROWS_PER_SORTED_CHAIN < table.row_count():
+            # The rows of all queues may be many: a member of a shared pool asks for its few chains at each turn.
+            return sorted([table.link(last) for last in self._lasts if last >= 0])
+        is_first = bytearray(table.row_count())
         for last in self._lasts:
             if last >= 0:
-                is_first[self._table.link(last)] = 1
-        # Not in the order of the index, which is another one in each process.
-        for row in compress(count(), is_first):
-            yield self._table.job_at(row)
+                is_first[table.link(last)] = 1
+        return compress(count(), is_first)
 
     def waiting(self, *, active_stay: bool) -> array[int]:
         """All jobs that wait, chain after chain."""
