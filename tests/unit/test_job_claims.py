@@ -38,9 +38,9 @@ class Desk:
     """A worker with two slots and a backlog of six jobs."""
 
     def __init__(self) -> None:
-        clock = ManualClock()
-        self.journal = MemoryJournal(clock)
-        self.source = LogSource(open_job_topic(self.journal), clock, random.Random(1), NoFailpoints())
+        self.clock = ManualClock()
+        self.journal = MemoryJournal(self.clock)
+        self.source = LogSource(open_job_topic(self.journal), self.clock, random.Random(1), NoFailpoints())
         self.jobs = self.source.topic.add([NewJob("mail")] * 6)
         self.source.catch_up()
 
@@ -92,6 +92,20 @@ def test_worker_of_a_newer_version_claims_nothing_while_an_older_one_is_live(
     desk.source.catch_up()
     assert jobs_of(desk.poll()) == desk.jobs[:2]
     assert not older_workers(fold)
+
+
+def test_killed_worker_of_an_older_version_holds_up_newer_ones_for_two_minutes_at_most(desk: Desk) -> None:
+    desk.source.topic.append(WorkerSeen("old", 1, ("mail",)))
+    desk.source.catch_up()
+    assert not desk.poll()
+    claimed: list[Claimed] = []
+    waited = 0
+    while not claimed:  # nothing is appended but what the newer worker says of itself
+        desk.clock.advance(1.0)
+        waited += 1
+        claimed = desk.poll() or desk.poll()
+    assert jobs_of(claimed) == desk.jobs[:2]
+    assert 90 <= waited <= 120
 
 
 def test_version_of_a_worker_is_in_the_checkpoint(desk: Desk) -> None:

@@ -154,6 +154,7 @@ class LogSource:
     def leave(self, worker: str) -> None:
         self._passed_over_at.pop(worker, None)
         self._void_claims.pop(worker, None)
+        self._held_up.discard(worker)
         # Of claims whose answer was lost, and of handlers that ignored their stop: no one else could take them before
         # their leases end. One that is over by now changes nothing. Its last claim may be appended and not read.
         self.catch_up()
