@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from mailboat.control.job_service import JobService
 from mailboat.errors import JournalReplacedError, JournalTrimmedError, ProcessorFailedError, UsageError
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.jobs.source import Offer
+from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.job_rules import JobRule
-from mailboat.model.jobs import NewJob, QueueSettings, pool_queue, pool_topic
+from mailboat.model.jobs import NewJob, QueueSettings, WorkerSeen, pool_queue, pool_topic
 from mailboat.model.messages import CommandMessage, CommandState, PackageStatus, RedriveMessage, SuspendMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
@@ -412,6 +414,22 @@ def test_a_member_that_starts_shows_its_lag_before_it_has_read_a_package(engine:
     first = next(each for each in shown if each.lag is not None)
     assert (first.lag, first.phase, first.is_ready) == (3, SubscriberPhase.IMPORTING, False)
     assert shown[-1].is_ready
+
+
+def test_a_member_of_a_newer_version_is_ready_while_it_waits_for_older_ones(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    # A rollout replaces the next older member only once the newer one is ready.
+    publish(engine, "/a")
+    with closing(open_job_topic(engine.journal, topic=stores.job_topic)) as topic:
+        topic.append(WorkerSeen("old", 1, (pool_topic(POOL),)))  # as a version before the number appends it
+        shown: list[SubscriberStatistics] = []
+        members.start(stores.member("m1", when_changed=shown.append))
+        wait_until(lambda: any(each.ready_reason == "older-members" for each in shown))
+        held_up = shown[-1]
+        assert (held_up.is_ready, held_up.imported, held_up.lag) == (True, 0, 1)
+        topic.append(WorkerSeen("old", 0, ()))
+    wait_until(lambda: (shown[-1].imported, shown[-1].ready_reason) == (1, "caught-up"))
 
 
 def test_what_is_done_is_forgotten_when_the_position_has_passed_it(

@@ -247,9 +247,13 @@ class LogSource:
             _LOG.warning("worker %s: its claim at offset %d of the job topic is void; it tries again", worker, offset)
         return False
 
-    def _note_older(self, worker: str) -> None:
+    def is_held_up(self, worker: str) -> bool:
+        """Whether it claims nothing because one of an older version is live."""
         known = self.topic.fold.workers.get(worker)
-        if known is not None and known.rules > self.topic.fold.oldest_rules and worker not in self._held_up:
+        return known is not None and known.rules > self.topic.fold.oldest_rules
+
+    def _note_older(self, worker: str) -> None:
+        if worker not in self._held_up and self.is_held_up(worker):
             self._held_up.add(worker)
             names = ", ".join(older_workers(self.topic.fold))
             _LOG.warning("worker %s claims no jobs until these of an older version have left: %s", worker, names)

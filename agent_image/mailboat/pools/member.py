@@ -264,6 +264,7 @@ class PoolMember:
         self._sling_id: SlingId | None = None
         self._suspension: Suspension | None = None
         self._passed_over: frozenset[str] = frozenset()
+        self._has_caught_up = False
         self._statistics = SubscriberStatistics()
         self._seen_unfed_at: tuple[int, float] | None = None
         self._fed_at = float("-inf")
@@ -465,7 +466,8 @@ class PoolMember:
         self._passed_over = follower.passed_over
         if self._import is not None:
             self._import.show(PoolView(feed.log, low_water, self._passed_over))
-        self._show_progress(feed, low_water, unfed, follower)
+        is_held_up = source.is_held_up(worker.worker_id)
+        self._show_progress(feed, low_water, unfed, follower, is_held_up=is_held_up)
         worker.turn(_TURN_SECONDS)
 
     def _refresh(self, topic: JobTopic, feed: Feed) -> None:
@@ -534,7 +536,9 @@ class PoolMember:
 
     # ------------------------------------------------------------------------------------------------------ figures
 
-    def _show_progress(self, feed: Feed, low_water: Offset, unfed: Unfed, follower: PackageFollower) -> None:
+    def _show_progress(
+        self, feed: Feed, low_water: Offset, unfed: Unfed, follower: PackageFollower, *, is_held_up: bool
+    ) -> None:
         counts = self._import.counts if self._import is not None else None
         end = max(unfed.next_offset, follower.end)
         is_current = low_water >= end
@@ -545,7 +549,7 @@ class PoolMember:
         suspension = None if self._import is None else self._import.suspension()
         if suspension is not None:
             phase = SubscriberPhase.SUSPENDED
-        is_ready = self._statistics.is_ready or is_current
+        self._has_caught_up = self._has_caught_up or is_current
         self._show(
             phase=phase,
             suspension=suspension,
@@ -558,8 +562,9 @@ class PoolMember:
             attempts=0 if counts is None else counts.attempts,
             **self._counted(),
             publishers=follower.publishers,
-            is_ready=is_ready,
-            ready_reason="caught-up" if is_ready else "starting",
+            # A rollout replaces the next older member only when this one is ready, and this one claims only then.
+            is_ready=self._has_caught_up or is_held_up,
+            ready_reason="caught-up" if self._has_caught_up else "older-members" if is_held_up else "starting",
         )
 
     def _counted(self) -> dict[str, object]:
