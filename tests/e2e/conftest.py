@@ -307,7 +307,7 @@ def keda_begun(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture(scope="session")
 def keda(keda_begun: subprocess.Popen[bytes]) -> None:
     """KEDA, in the cluster as long as that is there."""
-    assert keda_begun.wait(timeout=240) == 0
+    assert keda_begun.wait(timeout=500) == 0
 
 
 @pytest.fixture(scope="session")
@@ -320,7 +320,7 @@ def metrics_server_begun(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture(scope="session")
 def metrics_server(metrics_server_begun: subprocess.Popen[bytes]) -> None:
     """What pods use, told to autoscalers; in the cluster as long as that is there."""
-    assert metrics_server_begun.wait(timeout=240) == 0
+    assert metrics_server_begun.wait(timeout=500) == 0
 
 
 @pytest.fixture(scope="session")

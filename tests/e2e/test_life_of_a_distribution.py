@@ -37,7 +37,7 @@ ABSENCE_SECONDS = 2 * LEASE_SECONDS
 """How long content flows without an operator: beyond its lease."""
 DASHBOARD_TOKEN = "dashboard-token-0123456789"
 DASHBOARD_SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "dashboard"}}
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def test_each_of_twenty_members_holds_the_content_before_traffic_while_a_tree_is
             served.add(member)
         return len(served) == MANY
 
-    eventually(are_served, "members are not ready", seconds=300)
+    eventually(are_served, "members are not ready", seconds=500)
     story.namespace.wait_for("Ready", "SubscriberPool/edge")
     story.namespace.wait_for("Distributed", "Distribution/docs")
     story.assert_content(*sorted(served))

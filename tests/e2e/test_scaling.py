@@ -84,7 +84,7 @@ lines = urllib.request.urlopen(request).read().decode().splitlines()
 counts = [line for line in lines if line.startswith("mailboat_subscriber_imported_packages_total")]
 print(int(sum(float(line.split()[-1]) for line in counts)))
 """
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

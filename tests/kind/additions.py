@@ -42,7 +42,7 @@ def load_program(environment: Mapping[str, str], cluster: str, name: str, place:
 def apply(environment: Mapping[str, str], manifests: str, *waited: str) -> None:
     """Apply manifests, and wait until what is named is available."""
     run(environment, "kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-", given=manifests)
-    run(environment, "kubectl", "wait", "--for=condition=Available", "--timeout=180s", *waited)
+    run(environment, "kubectl", "wait", "--for=condition=Available", "--timeout=400s", *waited)
 
 
 def run(environment: Mapping[str, str], *command: str, given: str = "") -> str:

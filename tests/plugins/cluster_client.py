@@ -27,7 +27,7 @@ from websocket import WebSocketConnectionClosedException
 Manifest: TypeAlias = dict[str, Any]
 Test: TypeAlias = Callable[[Manifest], object]
 
-WAIT_SECONDS = 180.0
+WAIT_SECONDS = 300.0
 OWN = "mailboat.dev/v1alpha1"
 API_VERSIONS = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet"), "apps/v1"),
