@@ -104,7 +104,7 @@ def test_a_number_or_date_is_read_as_java_reads_it(text: str, kind: PropertyType
 
 
 def test_long_decimals_and_dates_without_a_zone_are_kept() -> None:
-    """As in Oak: the zone is that of whoever reads the date."""
+    """As in Oak: a date without a zone has that of its reader."""
     for text in ("{Decimal}1E+2147483647", "{Decimal}" + "1" * 500, "{Date}2020-01-02T03:04:05.678"):
         kind, _, values, _ = parse_values(text)
         assert format_values(kind, values, is_multiple=False) == text
