@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
-from mailboat.api.dashboard_files import DASHBOARD_FILES, dashboard_answer
+from mailboat.api.dashboard_files import DASHBOARD_PATHS, dashboard_answer
 from mailboat.api.problems import problem_of
 from mailboat.api.records import CallerView, StatusView
 from mailboat.api.stream_events import HEARTBEAT, MEDIA_TYPE, EventType, encode_end, encode_event
@@ -42,7 +42,7 @@ class FleetPage:
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes of the page and of its API."""
-        for path in DASHBOARD_FILES:
+        for path in DASHBOARD_PATHS:
             router.add_get(path, self._file)
         router.add_get(f"{_PREFIX}/caller", self._caller)
         router.add_get(f"{_PREFIX}/status", self._status)

@@ -355,11 +355,12 @@ def restore_in_browser(page: Page, url: str, target: str) -> None:
     page.goto(f"{url}/#/storage")
     row = page.get_by_role("table", name="Snapshots").get_by_role("row", name="blob:old")
     row.get_by_role("button", name="Restore…").click()
-    dialog = page.get_by_role("dialog", name="Restore blob:old?")
-    expect(dialog).to_contain_text(f"Content, position and error queue of {target} are replaced by blob:old")
+    dialog = page.get_by_role(
+        "dialog", name=f"Replace content, position and error queue of {target} by those of blob:old"
+    )
     expect(dialog).to_contain_text("It goes back from offset 2 to 1")
     assert barriers(page) == []
-    agree = dialog.get_by_role("button", name="Restore it")
+    agree = dialog.get_by_role("button", name="Restore", exact=True)
     expect(agree).to_be_disabled()
     dialog.get_by_label("Type web to confirm").fill("we")
     expect(agree).to_be_disabled()
@@ -384,7 +385,7 @@ def test_a_snapshot_is_restored_in_the_dashboard(tmp_path: Path, monkeypatch: py
             page.goto(f"{client.url}/#/storage")
             page.get_by_role("button", name="Restore…").click()
             page.get_by_label("Type web to confirm").fill("web")
-            page.get_by_role("button", name="Restore it").click()
+            page.get_by_role("button", name="Restore", exact=True).click()
             words = "web was not restored: <b>another</b> process has it (stop it)"
             expect(page.get_by_role("status")).to_contain_text(words)
             expect(page.get_by_role("table", name="Restores")).to_contain_text("TargetBusy: <b>another</b>")

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from mailboat.api.dashboard_files import DASHBOARD_FILES
+from mailboat.api.confirmations import SUSPEND
+from mailboat.api.dashboard_files import DASHBOARD_PATHS, dashboard_answer
 from mailboat.api.records import BuildFollowerView, BuildView, CauseView, StatusView
 from mailboat.clock import SystemClock, moment_of
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
@@ -131,16 +132,16 @@ def test_subscriber_shows_what_blocks_it_and_its_queue_is_cleared(page: Page, se
     assert barriers(page) == []
     save(page, "subscriber")
     page.get_by_role("button", name="Clear queue…").click()
-    dialog = page.get_by_role("dialog", name="Clear the queue of edge-1?")
+    dialog = page.get_by_role("dialog", name="Drop 18 packages of author from the queue of edge-1?")
     expect(dialog).to_be_visible()
     assert barriers(page) == []
     dialog.get_by_role("button", name="Cancel").click()
     assert control.subscribers["edge-1"].next_offset == 12
     page.get_by_role("button", name="Remove", exact=True).click()
-    page.get_by_role("dialog").get_by_role("button", name="Drop it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop").click()
     expect(page.get_by_role("status")).to_contain_text("done: 1 package dropped")
     page.get_by_role("button", name="Clear queue…").click()
-    page.get_by_role("dialog").get_by_role("button", name="Drop them").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop").click()
     expect(page.get_by_text("The queue is empty.")).to_be_visible()
     assert control.subscribers["edge-1"].next_offset == 30
 
@@ -150,8 +151,8 @@ def test_subscriber_is_suspended_and_resumed(page: Page, serve: Any) -> None:
     page.goto(serve(control).url + "/#/subscribers/edge-3")
     page.get_by_role("combobox", name="Suspend").select_option("for 8 hours")
     page.get_by_role("button", name="Suspend imports…").click()
-    dialog = page.get_by_role("dialog", name="Suspend imports of edge-3?")
-    expect(dialog).to_contain_text("imports nothing for 8 hours")
+    dialog = page.get_by_role("dialog", name="Suspend imports of edge-3 for 8 hours?")
+    expect(dialog).to_contain_text(SUSPEND.consequences)
     dialog.get_by_role("button", name="Suspend", exact=True).click()
     expect(page.get_by_role("region", name="Imports are suspended")).to_contain_text("until")
     assert barriers(page) == []
@@ -233,7 +234,7 @@ def test_jobs_show_why_they_wait_and_are_stopped_and_retried(page: Page, serve: 
     expect(page.get_by_role("main")).to_contain_text("Why it waits")
     expect(page.get_by_role("main")).to_contain_text('"path": "/news"')
     page.get_by_role("button", name="Stop").click()
-    page.get_by_role("dialog").get_by_role("button", name="Stop it").click()
+    page.get_by_role("dialog", name="Stop job 1-0?").get_by_role("button", name="Stop").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("stopped")
     page.get_by_role("button", name="Retry").click()
     page.get_by_role("dialog").get_by_role("button", name="Retry").click()
@@ -258,7 +259,7 @@ def test_builds_and_storage_are_shown_and_blobs_swept(page: Page, serve: Any) ->
     expect(page.get_by_role("table", name="Blobs")).to_contain_text("removable")
     assert barriers(page) == []
     page.get_by_role("button", name="Sweep…").click()
-    page.get_by_role("dialog", name="Remove blobs?").get_by_role("button", name="Remove them").click()
+    page.get_by_role("dialog", name="Remove 1 blob?").get_by_role("button", name="Remove").click()
     expect(page.get_by_role("status")).to_contain_text("1 blob removed")
 
 
@@ -283,7 +284,7 @@ def test_subscriber_is_removed_snapshots_are_stored_and_removed_and_a_job_queue_
     url = serve(control, jobs=jobs).url
     page.goto(f"{url}/#/subscribers/edge-2")
     page.get_by_role("button", name="Remove subscriber…").click()
-    confirm("Remove it", "edge-2 was removed")
+    confirm("Remove", "edge-2 was removed")
     assert control.subscribers.keys() == {"edge-1"}
 
     page.goto(f"{url}/#/storage")
@@ -293,15 +294,15 @@ def test_subscriber_is_removed_snapshots_are_stored_and_removed_and_a_job_queue_
         expect(page.get_by_role("status")).to_contain_text(outcome)
     page.get_by_role("table", name="Snapshots").get_by_role("button", name="Restore…").click()
     page.get_by_label("Type edge-1 to confirm").fill("edge-1")
-    confirm("Restore it", "edge-1 has the content of blob:site, and goes on at offset 3")
+    confirm("Restore", "edge-1 has the content of blob:site, and goes on at offset 3")
     page.get_by_role("table", name="Snapshots").get_by_role("button", name="Remove").click()
-    confirm("Remove it", "blob:site was removed")
+    confirm("Remove", "blob:site was removed")
 
     page.goto(f"{url}/#/jobs")
     page.get_by_role("row", name="0-1").get_by_role("button", name="Remove").click()
-    confirm("Remove it", "job 0-1 was removed")
+    confirm("Remove", "job 0-1 was removed")
     page.get_by_role("table", name="Queues").get_by_role("button", name="Clear…").click()
-    confirm("Drop them", "done: 2 jobs dropped")
+    confirm("Drop", "done: 2 jobs dropped")
     assert [queue.queued for queue in jobs.queues()] == [0]
 
 
@@ -310,7 +311,7 @@ def test_all_failed_packages_of_a_subscriber_are_redriven(page: Page, serve: Any
     control.give_up("edge-2", 21, CAUSE)
     page.goto(serve(control).url + "/#/errors")
     page.get_by_role("button", name="Redrive all 2…").click()
-    page.get_by_role("dialog", name="Import them again?").get_by_role("button", name="Redrive").click()
+    page.get_by_role("dialog", name="Retry 2 packages at edge-2?").get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("No package is in an error queue.")).to_be_visible()
     assert control.subscribers["edge-2"].given_up == {}
 
@@ -631,7 +632,7 @@ def test_operator_shows_the_fleet_and_marks_what_is_stale(page: Page) -> None:
 
 def test_files_are_served_without_a_token_and_with_a_strict_policy(page: Page, serve: Any) -> None:
     url = serve(fleet(2)).url
-    for path in DASHBOARD_FILES:
+    for path in DASHBOARD_PATHS:
         answer = page.request.get(url + path)
         assert answer.ok
         assert "script-src 'self'" in answer.headers["content-security-policy"]
@@ -639,8 +640,9 @@ def test_files_are_served_without_a_token_and_with_a_strict_policy(page: Page, s
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["content-encoding"] == "gzip"
-        assert answer.body() == DASHBOARD_FILES[path].read_bytes()
-    first, texts = set[str](), {path.rpartition("/")[2]: file.read_text() for path, file in DASHBOARD_FILES.items()}
+        assert answer.body() == dashboard_answer(path, "")[0]
+    first = set[str]()
+    texts = {path.rpartition("/")[2]: dashboard_answer(path, "")[0].decode() for path in DASHBOARD_PATHS}
     found = {"app.js"}
     while found:
         first |= found

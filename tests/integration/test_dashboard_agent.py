@@ -102,7 +102,7 @@ def drop_what_waits(page: Page, url: str, commands: Callable[[], int]) -> None:
     page.goto(f"{url}/#/subscribers/edge")
     expect(page.get_by_role("table", name="Queue of author").get_by_role("row")).to_have_count(3)
     page.get_by_role("button", name="Clear queue…").click()
-    confirm(page, "Drop them")
+    confirm(page, "Drop")
     wait_until(lambda: commands() > before)  # carried out after the next one, if that overtook it
     page.get_by_role("button", name="Resume imports").click()
     expect(main).to_contain_text("The queue is empty.")

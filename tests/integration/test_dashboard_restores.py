@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mailboat.api.archive import RestoreView, SnapshotView
+from mailboat.api.confirmations import RESTORE, RESTORE_BACK, RESTORE_FORWARD
 from mailboat.clock import moment_of
 from playwright.sync_api import Page, Route, expect
 from support.browser import barriers, chromium, page_in, save
@@ -94,22 +95,21 @@ def ask(page: Page) -> None:
 
 def begin(page: Page) -> None:
     ask(page)
-    page.get_by_role("button", name="Restore it").click()
+    page.get_by_role("button", name="Restore", exact=True).click()
 
 
 def test_the_chosen_subscriber_is_restored_and_the_dialog_says_what_that_means(page: Page, archive: Restored) -> None:
     row_of(page, "blob:site").get_by_role("button", name="Restore…").click()
-    dialog = page.get_by_role("dialog", name="Restore blob:site?")
-    expect(dialog).to_contain_text("Content, position and error queue of sqlite:/one.db are replaced")
-    expect(dialog).to_contain_text("It goes back from offset 6 to 3, and imports again")
-    expect(dialog).to_contain_text("commands that it has not done are refused")
-    expect(dialog).to_contain_text("the hook `after` is called again, `jobs.on` adds no job twice")
+    dialog = page.get_by_role("dialog", name="Replace content, position and error queue of sqlite:/one.db by those of")
+    expect(dialog).to_contain_text("blob:site, a copy of sqlite:/one.db at offset 3")
+    expect(dialog).to_contain_text(RESTORE_BACK.consequences.format(position=6, next_offset=3))
     dialog.get_by_role("button", name="Cancel").click()
     page.get_by_label("Subscriber to restore").select_option("two")
     row_of(page, "blob:part").get_by_role("button", name="Restore…").click()
-    dialog = page.get_by_role("dialog", name="Restore blob:part?")
-    expect(dialog).to_contain_text("error queue of sqlite:/two.db are replaced by blob:part, a copy of sqlite:/one.db")
-    expect(dialog).to_contain_text("forward from offset 6 to 9: subscribers staged behind it wait for the packages")
+    dialog = page.get_by_role(
+        "dialog", name="error queue of sqlite:/two.db by those of blob:part, a copy of sqlite:/one.db"
+    )
+    expect(dialog).to_contain_text(RESTORE_FORWARD.consequences.format(position=6, next_offset=9))
     assert barriers(page) == []
     dialog.get_by_role("button", name="Cancel").click()
     begin(page)
@@ -157,7 +157,7 @@ def test_a_restore_is_followed_over_a_broken_connection(page: Page, archive: Res
     refused: list[str] = []
     ask(page)
     page.route("**/api/v1/restores", broken)
-    page.get_by_role("button", name="Restore it").click()
+    page.get_by_role("button", name="Restore", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("two has the content of blob:site, and goes on at offset 3")
     page.unroute("**/api/v1/restores")
     assert len(refused) > 8
@@ -167,10 +167,8 @@ def test_dialog_says_all_consequences_where_no_position_is_known(page: Page, ser
     control = Unplaced(FakeSubscriber("one"))
     page.goto(f"{serve(control, archive=Restored(control)).url}/#/storage")
     row_of(page, "blob:site").get_by_role("button", name="Restore…").click()
-    dialog = page.get_by_role("dialog", name="Restore blob:site?")
-    for words in ("Later packages are imported again", "`jobs.on` adds no job twice", "that a newer snapshot skips"):
-        expect(dialog).to_contain_text(words)
-    expect(dialog).not_to_contain_text("goes forward")
+    dialog = page.get_by_role("dialog", name="by those of blob:site")
+    expect(dialog).to_contain_text(RESTORE.consequences)
     dialog.get_by_role("button", name="Cancel").click()
 
 

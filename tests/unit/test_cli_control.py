@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from mailboat.api.confirmations import DROP
 from mailboat.api.records import (
     BuildProgressView,
     CauseView,
@@ -112,7 +113,7 @@ def test_a_queue_is_cleared_only_when_a_person_says_so(
     assert run("queues", "clear", "edge-2") == (2, [refused, "!   next  pass --yes"])
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     code, lines = run("queues", "clear", "edge-2")
-    question = "! Drop all 3 packages of author? edge-2 will not import them. [y/N]: "
+    question = f"! {DROP.question(packages='all 3 packages', publisher='author', subscriber='edge-2')} [y/N]: "
     assert (code, lines[-1]) == (1, f"{question}nothing was dropped")
     assert agent.subscribers["edge-2"].next_offset == 0
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gzip
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Final
+
+from mailboat.api.confirmations import confirmations_module
 
 _FOLDER: Final = Path(__file__).parent.parent / "http" / "static"
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
@@ -28,10 +30,12 @@ _HEADERS: Final = MappingProxyType(
     }
 )
 
-DASHBOARD_FILES: Final = MappingProxyType(
+_CONFIRMATIONS: Final = "/dashboard/confirmations.js"
+_FILES: Final = MappingProxyType(
     {"/" if file.name == "index.html" else f"/dashboard/{file.name}": file for file in sorted(_FOLDER.iterdir())}
 )
-"""The file of each path."""
+DASHBOARD_PATHS: Final = (*_FILES, _CONFIRMATIONS)
+"""What is served: the files, and the texts that dialogs share with the command line, as a script."""
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
@@ -45,13 +49,13 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 def dashboard_answer(path: str, accept_encoding: str) -> tuple[bytes, dict[str, str], str]:
     """Body, headers and media type of the file at one of the paths."""
-    file, is_packed = DASHBOARD_FILES[path], accepts_gzip(accept_encoding)
+    is_packed = accepts_gzip(accept_encoding)
     headers = {**_HEADERS, "Content-Encoding": "gzip"} if is_packed else dict(_HEADERS)
-    return _content(file, is_packed=is_packed), headers, _TYPES[file.suffix]
+    return _content(path, is_packed=is_packed), headers, _TYPES[PurePosixPath(path).suffix or ".html"]
 
 
 @cache
-def _content(file: Path, *, is_packed: bool) -> bytes:
-    """The bytes to send; the files do not change while the process runs."""
-    data = file.read_bytes()
+def _content(path: str, *, is_packed: bool) -> bytes:
+    """The bytes to send; they do not change while the process runs."""
+    data = confirmations_module() if path == _CONFIRMATIONS else _FILES[path].read_bytes()
     return gzip.compress(data, mtime=0) if is_packed else data

@@ -10,6 +10,7 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from mailboat.api.archive import MAX_BLOBS, Archive, SweepView, TargetSweepView
+from mailboat.api.confirmations import SWEEP
 from mailboat.api.records import document_of
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.cli.help_page import command_group
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group = command_group("blobs", "List stored binaries and packages; remove those that nothing refers to.")
     group.command("ls")(list_blobs)
-    group.command("sweep")(sweep)
+    group.command("sweep", help=SWEEP.help_of(sweep.__doc__))(sweep)
     app.add_typer(group)
 
 
@@ -79,10 +80,7 @@ def sweep(
         typer.Option("--forget-journal", metavar="ID", help="Treat this journal as deleted; its blobs may be removed."),
     ] = None,
 ) -> None:
-    """Remove blobs older than the grace period that no message of the log names.
-
-    Also removes unreferenced binaries of `sqlite:` targets of this home.
-    """
+    """Remove unreferenced blobs."""
     with _archive(session) as archive:
         found = archive.sweep(is_dry_run=not yes, forget_journal=forget_journal)
     session.show(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.confirmations import REDRIVE
 from mailboat.api.control import Control, error_pages
 from mailboat.api.records import CauseView, GivenUpPage, GivenUpView, document_of
 from mailboat.cli.command_results import AnswerOption, show_commands
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
     group = command_group("errors", "List failed packages and retry them.")
     group.command("ls")(list_errors)
     group.command("show")(show)
-    group.command("redrive")(redrive)
+    group.command("redrive", help=REDRIVE.help_of(redrive.__doc__))(redrive)
     app.add_typer(group)
 
 
@@ -104,10 +105,7 @@ def redrive(
     everything: Annotated[bool, typer.Option("--all", help="All entries that `errors ls NAME` lists.")] = False,
     wait: AnswerOption = 0.0,
 ) -> None:
-    """Retry failed packages and hook calls of a subscriber, in the order of their offsets.
-
-    Content that was published later may be overwritten. A stopped subscriber retries them when it starts.
-    """
+    """Retry failed packages and hook calls of a subscriber."""
     if everything is bool(offsets):
         raise UsageError("specify offsets or --all", next_step=f"mailboat errors ls {name}")
     with session.control() as control:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.confirmations import CLEAR_JOBS, REMOVE_JOBS, RETRY_JOBS, STOP_JOBS, SUSPEND_JOBS
 from mailboat.api.job_control import JobFilter
 from mailboat.api.job_views import JobQueueView, JobScheduleView, JobStateView, JobView, QueueChangeView
 from mailboat.api.records import document_of
@@ -118,15 +119,15 @@ def register(app: typer.Typer) -> None:
     group.command("add")(add)
     group.command("ls")(list_jobs)
     group.command("show")(show)
-    group.command("stop")(stop)
-    group.command("remove")(remove)
-    group.command("retry")(retry)
+    group.command("stop", help=STOP_JOBS.help_of(stop.__doc__))(stop)
+    group.command("remove", help=REMOVE_JOBS.help_of(remove.__doc__))(remove)
+    group.command("retry", help=RETRY_JOBS.help_of(retry.__doc__))(retry)
     group.command("queues")(queues)
     group.command("set-queue")(set_queue)
     group.command("remove-queue")(remove_queue)
-    group.command("suspend")(suspend)
+    group.command("suspend", help=SUSPEND_JOBS.help_of(suspend.__doc__))(suspend)
     group.command("resume")(resume)
-    group.command("clear")(clear)
+    group.command("clear", help=CLEAR_JOBS.help_of(clear.__doc__))(clear)
 
     group.command("schedule")(schedule)
     group.command("schedules")(schedules)
@@ -228,19 +229,19 @@ def show(
 
 @remote_command
 def stop(session: Session, jobs: JobsArgument) -> None:
-    """Stop jobs: queued ones at once, running ones when their handler notices, at the next renewal."""
+    """Stop jobs."""
     _command(session, JobAction.STOP, jobs)
 
 
 @remote_command
 def remove(session: Session, jobs: JobsArgument) -> None:
-    """Drop queued jobs, and forget ended ones. Running jobs are left; stop them first."""
+    """Remove jobs."""
     _command(session, JobAction.REMOVE, jobs)
 
 
 @remote_command
 def retry(session: Session, jobs: JobsArgument) -> None:
-    """Add jobs that ended again, with new ids and no attempts."""
+    """Retry jobs."""
     numbers = [parse_job_id(text) for text in jobs]
     with open_jobs(session) as control:
         _show_states(session, control.retry(numbers))
@@ -322,7 +323,7 @@ def suspend(
     queue: QueueArgument,
     duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Resume after this time.")] = None,
 ) -> None:
-    """Start no further jobs of a queue; running ones go on."""
+    """Suspend a queue."""
     seconds = None if duration is None else parse_duration_ms(duration) / 1000
     with open_jobs(session) as control:
         changed = control.suspend(queue, seconds)
@@ -339,10 +340,11 @@ def resume(session: Session, queue: QueueArgument) -> None:
 
 @remote_command
 def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> None:
-    """Drop all queued jobs of a queue; running ones go on."""
+    """Drop all queued jobs of a queue."""
     with open_jobs(session) as control:
         waiting = next((each.queued for each in control.queues() if each.queue == queue), 0)
-        ask(f"Drop {count_text(waiting, 'queued job')} of {queue}?", "nothing was dropped", is_sure=yes)
+        question = CLEAR_JOBS.question(jobs=count_text(waiting, "queued job"), queue=queue)
+        ask(question, "nothing was dropped", is_sure=yes)
         changed = control.clear(queue)
     text = f"{count_text(changed.dropped or 0, 'job')} of {queue} dropped"
     session.show(Report({"queue": queue, "dropped": changed.dropped}, [queue], lambda: [text]))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.confirmations import DROP
 from mailboat.api.control import Control
 from mailboat.api.records import QueueItemView, QueuePage, QueueView, document_of
 from mailboat.cli.colours import error_style, state_style
@@ -57,8 +58,8 @@ def register(app: typer.Typer) -> None:
     group = command_group("queues", "Show pending packages per subscriber; drop the ones that block.")
     group.command("ls")(list_queues)
     group.command("show")(show)
-    group.command("clear")(clear)
-    group.command("remove")(remove)
+    group.command("clear", help=DROP.help_of(clear.__doc__))(clear)
+    group.command("remove", help=DROP.help_of(remove.__doc__))(remove)
     group.command("command")(command)
     app.add_typer(group)
 
@@ -171,7 +172,7 @@ def clear(
     wait: AnswerOption = 10.0,
     publisher: PackagePublisherOption = None,
 ) -> None:
-    """Drop all packages in a queue of an editable subscriber, which goes on without their content."""
+    """Drop all packages in a queue of an editable subscriber."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         one = control.queue(name, queue, 0, 1).queue
@@ -179,7 +180,8 @@ def clear(
             raise UsageError(f"the queue of {one.subscriber} is empty: there is nothing to drop")
         count = one.count if first is None else min(first, one.count)
         what = "the package" if count == 1 else f"the first {count}" if count < one.count else f"all {count} packages"
-        ask(drop_question(what, name, one.subscriber, count), _NOTHING, is_sure=yes)
+        question = DROP.question(packages=what, publisher=name, subscriber=one.subscriber)
+        ask(question, _NOTHING, is_sure=yes)
         answer = control.clear(name, queue, first, wait)
     show_commands(session, [answer], wait)
 
@@ -199,14 +201,10 @@ def remove(
     name = session.default_publisher(publisher)
     with session.control() as control:
         ids = [_item_id(control, name, queue, text) for text in items]
-        ask(drop_question(count_text(len(ids), "package"), name, queue, len(ids)), _NOTHING, is_sure=yes)
+        question = DROP.question(packages=count_text(len(ids), "package"), publisher=name, subscriber=queue)
+        ask(question, _NOTHING, is_sure=yes)
         answer = control.remove(name, queue, ids, wait)
     show_commands(session, [answer], wait)
-
-
-def drop_question(what: str, publisher: str, subscriber: str, count: int) -> str:
-    """What to ask before packages are dropped from a queue; the dashboard names the same consequence."""
-    return f"Drop {what} of {publisher}? {subscriber} will not import {'it' if count == 1 else 'them'}."
 
 
 def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:

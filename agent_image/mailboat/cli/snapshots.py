@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from mailboat.api.archive import RestoreView, SnapshotView
+from mailboat.api.confirmations import REMOVE_SNAPSHOT, RESTORE
 from mailboat.api.problems import TYPE_PREFIX, Problem, error_of
 from mailboat.api.records import document_of
 from mailboat.cli.config import configuration
@@ -39,11 +40,6 @@ from mailboat.operations.stored_snapshots import RESTORE_IN_HOME, restore_stored
 from mailboat.operations.target_snapshots import RestoreRequest, SnapshotResult, restore_snapshot, take_snapshot
 
 _STORED: Final = "blob:"
-_CONSEQUENCES: Final = (
-    "Later packages are imported again, also dropped ones, with the hook after; jobs.on adds no job twice."
-    " Open commands are refused. Subscribers staged behind it wait for packages that a newer snapshot skips:"
-    " publish them again."
-)
 _POLL_SECONDS: Final = 0.5
 _RESTART_SECONDS: Final = 60.0
 """An agent that stopped answering may be starting again, and its targets keep what was restored."""
@@ -64,7 +60,7 @@ class _How(NamedTuple):
 def register(group: typer.Typer) -> None:
     """Add the commands to the group of content."""
     group.command("snapshot")(snapshot)
-    group.command("restore")(restore)
+    group.command("restore", help=RESTORE.help_of(restore.__doc__))(restore)
     group.command("snapshots")(snapshots)
     group.command("restores")(restores)
 
@@ -134,15 +130,13 @@ def restore(
 ) -> None:
     """Create a target from a snapshot; its subscriber continues at that position.
 
-    Only `roots` of its subscriber are restored. --replace replaces content, position, error queue in one commit:
-    stop the subscriber first. Later packages are imported again, also dropped ones, with the hook after; jobs.on adds
-    no job twice. Open commands are refused. Subscribers staged behind it wait for packages that a newer snapshot
-    skips: publish them again. With --url, the subscriber's agent restores blob:NAME.
+    Only `roots` of its subscriber are restored. With --url, the subscriber's agent restores blob:NAME.
+    --replace replaces content, position, error queue in one commit: stop the subscriber first.
     """
     if seed and (any_journal or replace or not place.startswith(_STORED)):
         raise UsageError("--seed takes blob:NAME, looks whether it fits the journal, and replaces nothing")
     if replace:
-        ask(restore_question(place, into), "nothing was replaced", is_sure=yes)
+        ask(RESTORE.question(target=into, snapshot=place), "nothing was replaced", is_sure=yes)
     how = _How(is_checked=not any_journal, is_replacing=replace)
     if session.url is not None:
         if seed or any_journal or config is not None or not place.startswith(_STORED):
@@ -160,7 +154,8 @@ def restore(
 def snapshots(
     session: Session,
     remove: Annotated[
-        str | None, typer.Option("--remove", metavar="NAME", help="Forget this one; a sweep then removes its blob.")
+        str | None,
+        typer.Option("--remove", metavar="NAME", help=f"Forget this one. {REMOVE_SNAPSHOT.consequences}"),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -228,11 +223,6 @@ def restores(session: Session) -> None:
 
 def _fault_of(view: RestoreView) -> str:
     return "-" if view.error is None else f"{view.error}: {view.message}"
-
-
-def restore_question(place: str, into: str) -> str:
-    """What to ask before a target is replaced; the dashboard names the same consequences."""
-    return f"Replace content, position and error queue of {into} by those of {place}? {_CONSEQUENCES}"
 
 
 def _size_of(target: str) -> int | None:

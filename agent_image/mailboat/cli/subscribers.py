@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mailboat.api.confirmations import FORGET, SUSPEND
 from mailboat.api.records import document_of
 from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
@@ -25,9 +26,9 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group = command_group("subscribers", "Manage the subscriber registry.")
     group.command("ls")(list_subscribers)
-    group.command("suspend")(suspend)
+    group.command("suspend", help=SUSPEND.help_of(suspend.__doc__))(suspend)
     group.command("resume")(resume)
-    group.command("forget")(forget)
+    group.command("forget", help=FORGET.help_of(forget.__doc__))(forget)
     app.add_typer(group)
 
 
@@ -51,7 +52,7 @@ def suspend(
     ] = None,
     wait: AnswerOption = 0.0,
 ) -> None:
-    """Suspend a subscriber's imports after its current batch, also through restarts. Publishers do not wait for it."""
+    """Suspend a subscriber's imports."""
     seconds = None if duration is None else parse_duration_ms(duration) / 1000
     with session.control() as control:
         answer = control.suspend(name, seconds, wait)
@@ -68,7 +69,7 @@ def resume(session: Session, name: NameArgument, wait: AnswerOption = 0.0) -> No
 
 @remote_command
 def forget(session: Session, name: NameArgument) -> None:
-    """Deregister a subscriber permanently: retention and queues stop waiting for it. Its target is kept."""
+    """Deregister a subscriber permanently."""
     with session.control() as control:
         found = control.forget(name)
     target = f"; its target {found.target} is untouched" if found.target else ""

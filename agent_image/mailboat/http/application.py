@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 import mailboat
-from mailboat.api.dashboard_files import DASHBOARD_FILES
+from mailboat.api.dashboard_files import DASHBOARD_PATHS
 from mailboat.config.document import HttpConfig
 from mailboat.errors import UsageError
 from mailboat.http.dashboard import dashboard
@@ -86,7 +86,7 @@ def _described_api() -> FastAPI:
     async def docs(_: Request) -> Response:
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
-    for path in DASHBOARD_FILES:
+    for path in DASHBOARD_PATHS:
         app.add_route(path, dashboard, include_in_schema=False)
     app.add_route("/api/openapi.json", openapi, include_in_schema=False)
     app.add_route("/api/docs", docs, include_in_schema=False)

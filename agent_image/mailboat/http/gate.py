@@ -19,7 +19,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mailboat.api.dashboard_files import DASHBOARD_FILES
+from mailboat.api.dashboard_files import DASHBOARD_PATHS
 from mailboat.api.problems import Problem, plain_problem, problem_of
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig
@@ -38,7 +38,7 @@ _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
 PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Answered without a token, whatever the caller's rate and however many connections there are."""
 
-OPEN_PATHS: Final = PROBE_PATHS | {"/api/docs", "/api/openapi.json", *DASHBOARD_FILES}
+OPEN_PATHS: Final = PROBE_PATHS | {"/api/docs", "/api/openapi.json", *DASHBOARD_PATHS}
 """Answered without a token: probes send none, and the API's description and the dashboard's files hold no data."""
 
 RESERVED: Final = "is_reserved"

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp
 from mailboat.agent.own_subscribers import OwnSubscribers, SentCommands
 from mailboat.agent.restores import SnapshotRestores
 from mailboat.api.archive import SnapshotView
-from mailboat.api.dashboard_files import DASHBOARD_FILES, accepts_gzip
+from mailboat.api.dashboard_files import DASHBOARD_PATHS, accepts_gzip
 from mailboat.api.records import CallerView, CommandView, document_of
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import Verb
@@ -147,7 +147,7 @@ def subscriber_application(
     memory.add("history", lambda: history.size_bytes, MAX_HISTORY_BYTES)
     waiting = _Waiting(clock, process.stopping)
     routes = [
-        *(Route(path, dashboard) for path in DASHBOARD_FILES),
+        *(Route(path, dashboard) for path in DASHBOARD_PATHS),
         Route("/api/docs", _list_paths),
         *PROBE_ROUTES,
         _events(streams),

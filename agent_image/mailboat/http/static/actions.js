@@ -1,5 +1,6 @@
 // What a view may change: buttons that the token allows, questions before, and the outcome announced.
-import { confirmed, count, h, notice } from "./dom.js";
+import { CONFIRMATIONS } from "./confirmations.js"; // made of the command line's texts by the server
+import { count, h, notice } from "./dom.js";
 
 export const may = (app, verb) => app.caller.verbs.includes(verb) || app.caller.verbs.includes("admin");
 
@@ -15,7 +16,30 @@ export async function act(app, action) {
   app.refresh();
 }
 
-// A button for an action. `question` returns [title, text, label, isDangerous], or is that; without one the action runs at once.
+const filled = (text, facts) => text.replace(/\{(\w+)\}/g, (_, name) => {
+  if (!(name in facts)) throw new Error(`the question lacks ${name}`);
+  return facts[name];
+});
+
+// Ask before something changes; with `typed`, the person types that first. Resolves to true when the person confirms.
+export function confirmed(name, facts, typed = undefined) {
+  const asked = CONFIRMATIONS[name];
+  return new Promise((resolve) => {
+    const close = () => dialog.close();
+    const agree = () => { dialog.returnValue = "yes"; dialog.close("yes"); };
+    const button = h("button", { type: "button", class: asked.is_dangerous ? "danger" : "main", disabled: typed !== undefined, onclick: agree }, asked.button);
+    const compare = (event) => { button.disabled = event.target.value !== typed; };
+    const dialog = h("dialog", { "aria-labelledby": "dialog-title" },
+      h("h2", { id: "dialog-title" }, filled(asked.title, facts)), h("p", null, filled(asked.consequences, facts)),
+      typed === undefined ? null : h("label", null, `Type ${typed} to confirm`, h("input", { type: "text", autocomplete: "off", spellcheck: "false", oninput: compare })),
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), button));
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+// A button for an action. `question` returns the arguments of `confirmed`, or is that; without one the action runs at once.
 export function actionButton(app, { verb, label, question, action, isDisabled, hint, kind }) {
   const isAllowed = may(app, verb);
   const go = async () => {

@@ -73,23 +73,6 @@ export function notice(text) {
   notice.timer = setTimeout(() => place.replaceChildren(), 8000);
 }
 
-// Ask before something changes; with a name, the person types it first. Resolves to true when the person confirms.
-export function confirmed(title, text, action, isDangerous = true, name = undefined) {
-  return new Promise((resolve) => {
-    const close = () => dialog.close();
-    const agree = () => { dialog.returnValue = "yes"; dialog.close("yes"); };
-    const button = h("button", { type: "button", class: isDangerous ? "danger" : "main", disabled: name !== undefined, onclick: agree }, action);
-    const typed = (event) => { button.disabled = event.target.value !== name; };
-    const dialog = h("dialog", { "aria-labelledby": "dialog-title" },
-      h("h2", { id: "dialog-title" }, title), h("p", null, text),
-      name === undefined ? null : h("label", null, `Type ${name} to confirm`, h("input", { type: "text", autocomplete: "off", spellcheck: "false", oninput: typed })),
-      h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), button));
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
-}
-
 // ---- parts of views
 
 const whole = new Intl.NumberFormat("en"); // one for all: toLocaleString() looks its locale up with every call

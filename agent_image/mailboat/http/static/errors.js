@@ -5,7 +5,6 @@ import { cause } from "./explanations.js";
 import { count, h, muted, number, packageName, pending, subscriberLink, time } from "./dom.js";
 
 const ROWS = 50;
-const WARNING = "Content that was published later may be overwritten.";
 
 export function errors(app) {
   const { view } = app;
@@ -23,7 +22,7 @@ export function failures(app, items) {
   const bySubscriber = Map.groupBy(items, (item) => item.subscriber);
   return [...bySubscriber].map(([name, failed]) => h("div", { class: "failures", "data-key": name },
     h("div", { class: "tools" }, h("b", { class: "grow" }, subscriberLink(name), ` ${count(failed.length, "package")}`),
-      failed.length > 1 ? redrive(app, name, failed, `Redrive all ${number(failed.length)}…`, `${name} tries ${number(failed.length)} packages again, in the order of their offsets. ${WARNING}`) : null),
+      failed.length > 1 ? redrive(app, name, failed, `Redrive all ${number(failed.length)}…`, count(failed.length, "package")) : null),
     failed.map((item, index) => failure(app, item, failed.findIndex((other) => other.error?.code === item.error?.code) < index))));
 }
 
@@ -34,10 +33,10 @@ function failure(app, item, isExplained) {
   return h("div", { class: "failure", "data-key": `${item.subscriber} ${item.offset} ${item.kind}` },
     h("div", { class: "tools" }, h("span", { class: "grow" }, h("span", { class: "bad", "aria-hidden": "true" }, "■ "), `offset ${number(item.offset)} of ${item.publisher}, ${what}`, item.given_up_at ? [", ", time(item.given_up_at)] : null, " ",
       packageName(app, item.publisher, item.package_id, first), more),
-      redrive(app, item.subscriber, [item], "Redrive", `${item.subscriber} tries offset ${item.offset} once more. ${WARNING}`)),
+      redrive(app, item.subscriber, [item], "Redrive", `offset ${number(item.offset)}`)),
     item.error ? cause(app, item.error, first, isExplained) : muted("The cause is no longer known."));
 }
 
-const redrive = (app, subscriber, items, label, text) => actionButton(app, { verb: "clear", label, kind: "small",
-  question: [items.length > 1 ? "Import them again?" : "Import it again?", text, "Redrive", false],
+const redrive = (app, subscriber, items, label, packages) => actionButton(app, { verb: "clear", label, kind: "small",
+  question: ["REDRIVE", { packages, subscriber }],
   action: async () => outcome(await call("POST", "/errors/redrive", { subscriber, offsets: items.map((item) => item.offset), wait_seconds: 10 })) });

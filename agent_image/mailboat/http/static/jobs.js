@@ -1,7 +1,7 @@
 // Durable jobs: their queues, the jobs with the reason why each one waits or failed, and a job's details.
 import { call, part } from "./api.js";
-import { act, actionButton, may } from "./actions.js";
-import { confirmed, count, duration, fact, h, muted, number, pending, state, table, time } from "./dom.js";
+import { act, actionButton, confirmed, may } from "./actions.js";
+import { count, duration, fact, h, muted, number, pending, state, table, time } from "./dom.js";
 
 const STATES = ["queued", "unassigned", "active", "succeeded", "stopped", "given-up", "error"];
 const ENDED = new Set(["succeeded", "stopped", "given-up", "error"]);
@@ -37,7 +37,7 @@ function addition(app) {
     const form = event.target;
     const { topic, key, payload } = form.elements;
     const job = { topic: topic.value.trim(), key: key.value };
-    if (!await confirmed("Add the job?", `A job with the topic ${job.topic}.`, "Add", false)) return;
+    if (!await confirmed("ADD_JOB", { topic: job.topic })) return;
     await act(app, async () => {
       if (payload.value.trim()) {
         try { job.data = JSON.parse(payload.value); } catch { throw new Error("the payload is not JSON"); }
@@ -61,10 +61,10 @@ function queueTable(app, queues, set) {
     const path = `/jobs/queues/${part(queue.queue)}`;
     const pause = queue.suspended
       ? actionButton(app, { verb: "admin", label: "Resume", kind: "small", action: async () => { await call("POST", `${path}/resume`); return `${queue.queue} goes on`; } })
-      : actionButton(app, { verb: "admin", label: "Suspend", kind: "small", question: [`Suspend ${queue.queue}?`, "No further jobs start until it is resumed; running ones go on.", "Suspend", false],
+      : actionButton(app, { verb: "admin", label: "Suspend", kind: "small", question: ["SUSPEND_JOBS", { queue: queue.queue }],
         action: async () => { await call("POST", `${path}/suspend`, {}); return `${queue.queue} is suspended`; } });
     const clear = actionButton(app, { verb: "admin", label: "Clear…", kind: "small danger", isDisabled: !queue.queued,
-      question: [`Clear ${queue.queue}?`, `Drop ${count(queue.queued, "queued job")}; running ones go on.`, "Drop them"],
+      question: ["CLEAR_JOBS", { jobs: count(queue.queued, "queued job"), queue: queue.queue }],
       action: async () => `done: ${count((await call("POST", `${path}/clear`)).dropped, "job")} dropped` });
     const kind = `${queue.kind}${queue.max_parallel < 0 ? "" : `, at most ${number(queue.max_parallel)}`}${queue.rate ? `, ${queue.rate}` : ""}`;
     const needsWorker = queue.due > 0 && queue.workers === 0;
@@ -80,13 +80,13 @@ function queueTable(app, queues, set) {
 
 const commands = (app, job) => ENDED.has(job.state)
   ? h("span", { class: "pair" },
-    actionButton(app, { verb: "admin", label: "Retry", kind: "small", question: ["Add the job again?", `Job ${job.job} (${job.topic}) is added with a new id and no attempts.`, "Retry", false],
+    actionButton(app, { verb: "admin", label: "Retry", kind: "small", question: ["RETRY_JOBS", { jobs: `job ${job.job}` }],
       action: async () => `added as ${(await call("POST", "/jobs/commands/retry", { jobs: [job.job] }))[0].job}` }), removal(app, job))
-  : h("span", { class: "pair" }, actionButton(app, { verb: "admin", label: "Stop", kind: "small danger", question: ["Stop the job?", `${job.state === "active" ? "It stops when its handler notices." : "It will not start."}`, "Stop it"],
+  : h("span", { class: "pair" }, actionButton(app, { verb: "admin", label: "Stop", kind: "small danger", question: ["STOP_JOBS", { jobs: `job ${job.job}` }],
     action: async () => { const [stopped] = await call("POST", "/jobs/commands/stop", { jobs: [job.job] }); return stopped.stop_requested ? "the worker was asked to stop it" : `job ${stopped.job} is ${stopped.state}`; } }),
   job.state === "active" ? null : removal(app, job));
 
-const removal = (app, job) => actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: ["Remove the job?", ENDED.has(job.state) ? `The history forgets job ${job.job}.` : `Job ${job.job} will not run.`, "Remove it"],
+const removal = (app, job) => actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: ["REMOVE_JOBS", { jobs: `job ${job.job}` }],
   action: async () => { await call("POST", "/jobs/commands/remove", { jobs: [job.job] }); return `job ${job.job} was removed`; } });
 
 function jobTable(app, items, isFiltered) {

@@ -1,7 +1,7 @@
 // What was published and where it got to; and publishing.
 import { call, part } from "./api.js";
-import { may } from "./actions.js";
-import { bar, bytes, confirmed, count, fact, h, muted, notice, number, packageLink, pending, state, subscriberLink, table, time } from "./dom.js";
+import { confirmed, may } from "./actions.js";
+import { bar, bytes, count, fact, h, muted, notice, number, packageLink, pending, state, subscriberLink, table, time } from "./dom.js";
 
 const ROWS = 20;
 const CHIPS = 60;
@@ -69,8 +69,8 @@ const contents = (plan) => `${count(plan.nodes, "node")}, ${count(plan.files, "f
 async function publish(app, name, action, paths, isDeep) {
   const body = { action, paths, ...(isDeep ? { deep_paths: paths } : {}) };
   const plan = action === "ADD" ? await call("POST", `/publishers/${part(name)}/plan`, body) : null;
-  const question = `${plan ? `${contents(plan)}. ` : ""}${paths.join(", ")} for ${count(app.fleet.subscribers.size, "subscriber")}.`;
-  if (!await confirmed(`${action} as ${name}?`, question, "Publish", action === "DELETE")) return null;
+  const what = `${plan ? `${contents(plan)}. ` : ""}${paths.join(", ")} for ${count(app.fleet.subscribers.size, "subscriber")}.`;
+  if (!await confirmed(action === "DELETE" ? "DELETE" : "PUBLISH", { action, publisher: name, contents: what })) return null;
   const sent = await call("POST", `/publishers/${part(name)}/distributions`, body);
   return `published at offset ${sent.offset}`;
 }
@@ -79,8 +79,8 @@ async function publishChanges(app, name, paths) {
   const plan = await call("POST", `/publishers/${part(name)}/plan/changes`, { paths });
   if (!plan.packages) return "nothing changed: nothing was published";
   const removed = plan.first_removals.length ? ` Removes ${plan.first_removals.slice(0, 5).join(", ")}${plan.deletes > 5 ? " and others" : ""}.` : "";
-  const question = `${count(plan.packages, "package")}: ${contents(plan)}, for ${count(app.fleet.subscribers.size, "subscriber")}.${removed}`;
-  if (!await confirmed(`Publish what changed as ${name}?`, question, "Publish", plan.deletes > 0)) return null;
+  const what = `${count(plan.packages, "package")}: ${contents(plan)}, for ${count(app.fleet.subscribers.size, "subscriber")}.${removed}`;
+  if (!await confirmed(plan.deletes ? "PUBLISH_REMOVALS" : "PUBLISH_CHANGES", { publisher: name, contents: what })) return null;
   const sent = await call("POST", `/publishers/${part(name)}/changes`, { paths });
   return sent.length ? `published ${count(sent.length, "package")} up to offset ${sent.at(-1).offset}` : "nothing changed: nothing was published";
 }

@@ -33,7 +33,7 @@ function snapshotParts(app, found) {
     const name = snapshot.snapshot.replace(/^blob:/, "");
     return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), ...(snapshot.error ? [h("span", { class: "bad" }, `${snapshot.message} (${snapshot.next_step})`), "", "", ""] : [snapshot.roots?.length ? `${snapshot.target}, below ${snapshot.roots.join(", ")} only` : snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at)]),
       [snapshot.error ? null : restoreButton(app, snapshot, restores), " ",
-      isWhole && actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: [`Remove ${snapshot.snapshot}?`, "The name is removed; the next sweep removes its blob.", "Remove it"],
+      isWhole && actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: ["REMOVE_SNAPSHOT", { snapshot: snapshot.snapshot }],
         action: async () => { await call("DELETE", `/snapshots/${part(name)}`); return `${snapshot.snapshot} was removed`; } })]] };
   });
   const targets = [...new Set([...app.fleet.subscribers.values()].map((subscriber) => subscriber.target).filter(Boolean))].sort();
@@ -66,11 +66,8 @@ function restoreButton(app, snapshot, restores) {
   const question = () => {
     const { subscriber, target } = chosen(app, restores, snapshot);
     const position = app.fleet.named(subscriber).find((one) => one.target === target)?.next_offset;
-    const back = typeof position !== "number" ? " Later packages are imported again, also packages that were dropped or cleared; the hook `after` is called again, `jobs.on` adds no job twice. Subscribers staged behind it wait for packages that a newer snapshot skips; publish them again."
-      : position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports again what was published since, also packages that were dropped or cleared; the hook \`after\` is called again, \`jobs.on\` adds no job twice.`
-      : position < snapshot.next_offset ? ` It goes forward from offset ${number(position)} to ${number(snapshot.next_offset)}: subscribers staged behind it wait for the packages between; publish them again.` : "";
-    return [`Restore ${snapshot.snapshot}?`, `Content, position and error queue of ${target} are replaced by ${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}. ${subscriber} is stopped meanwhile, and commands that it has not done are refused.${back}`,
-      "Restore it", true, subscriber];
+    const name = typeof position !== "number" || position === snapshot.next_offset ? "RESTORE" : position > snapshot.next_offset ? "RESTORE_BACK" : "RESTORE_FORWARD";
+    return [name, { target, snapshot: `${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}`, position: number(position), next_offset: number(snapshot.next_offset) }, subscriber];
   };
   return actionButton(app, { verb: "admin", label: "Restore…", kind: "small danger", isDisabled: !chosen(app, restores, snapshot) || app.restoring, hint: chosen(app, restores, snapshot) ? undefined : "choose the subscriber to restore first",
     question, action: () => restored(app, snapshot, chosen(app, restores, snapshot)) });
@@ -142,7 +139,7 @@ function blobs(app) {
     h("div", { class: "tools" }, h("span", { class: "grow muted" }, swept ? `${swept.store}, ${count(swept.messages, "message")} read` : "Counting reads the whole package topic."),
       actionButton(app, { verb: "admin", label: "Count blobs", action: () => sweep(true) }),
       actionButton(app, { verb: "admin", label: "Sweep…", kind: "danger", isDisabled: !removable, hint: removable ? undefined : "count the blobs first",
-        question: ["Remove blobs?", `${count(removable, "blob")} that no message refers to.`, "Remove them"], action: () => sweep(false) })),
+        question: ["SWEEP", { blobs: count(removable, "blob") }], action: () => sweep(false) })),
     swept ? table("Blobs", [["Blobs", ""], ["Number", "n"], ["Size", "n"]], Object.entries(swept.blobs).map(([fate, tally]) => ({ key: fate, cells: [FATES[fate] ?? fate, number(tally.count), bytes(tally.bytes)] })), "The store holds no blobs.") : null,
     swept?.unreadable ? h("p", { class: "bad" }, `Nothing can be removed: the message at offset ${number(swept.unreadable.offset)} cannot be decoded (${swept.unreadable.reason}).`) : null,
     swept?.targets.length ? muted(swept.targets.map((target) => `${target.subscriber}: ${target.problem ?? count(target.removed, "blob")}`).join("; ")) : null,

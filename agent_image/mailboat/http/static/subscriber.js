@@ -64,7 +64,7 @@ function queues(app, known) {
 function queueParts(app, known, path, { queue, items, next_offset: next }, places, turn) {
   const canClear = queue.capabilities.includes("clearable") && queue.count > 0;
   const remove = (item) => actionButton(app, { verb: "clear", label: "Remove", kind: "small danger",
-    question: ["Remove the first package?", `Drop offset ${item.offset} (${item.action} ${item.path}): ${known.name} will not import it.`, "Drop it"],
+    question: ["DROP", { packages: `offset ${number(item.offset)} (${item.action} ${item.path})`, publisher: queue.publisher, subscriber: known.name }],
     action: async () => outcome(await call("DELETE", `${path}/items?id=${part(item.id)}&wait=10`)) });
   const rows = items.map((item, index) => ({ key: item.id, cells: [
     number(item.offset), item.action, [packageName(app, queue.publisher, item.package_id, item.path), item.path_count > 1 ? ` and ${item.path_count - 1} more` : ""], bytes(item.size_bytes), time(item.queued_at),
@@ -73,7 +73,7 @@ function queueParts(app, known, path, { queue, items, next_offset: next }, place
     h("div", { class: "tools" }, h("span", { class: "grow" }, `${queue.exact ? "" : "at most "}${count(queue.count, "package")}, ${queue.state}`),
       actionButton(app, { verb: "clear", label: "Clear queue…", kind: "danger", isDisabled: !canClear,
         hint: queue.capabilities.length ? undefined : "this subscriber takes no commands: it is not editable",
-        question: [`Clear the queue of ${known.name}?`, `Drop ${count(queue.count, "package")} of ${queue.publisher}: ${known.name} will not import ${queue.count === 1 ? "it" : "them"}.`, "Drop them"],
+        question: ["DROP", { packages: `${queue.exact ? "" : "at most "}${count(queue.count, "package")}`, publisher: queue.publisher, subscriber: known.name }],
         action: async () => outcome(await call("POST", `${path}/clear`, { wait_seconds: 10 })) })),
     table(`Queue of ${queue.publisher}`, [["Offset", "n"], ["Action", ""], ["Path", ""], ["Size", "n wide"], ["Queued", "wide"], ["User", "wide"], ["Command", "s"]], rows, "The queue is empty."),
     places.length > 1 || next !== null ? h("div", { class: "pager" },
@@ -101,7 +101,7 @@ function imports(app, known) {
       h("label", null, "Suspend", h("select", { onchange: (event) => { app.view.suspension = event.target.value; app.render(); } },
         DURATIONS.map(([seconds, text]) => h("option", { value: seconds, selected: seconds === chosen() }, text)))),
       actionButton(app, { verb: "clear", label: "Suspend imports…",
-        question: () => [`Suspend imports of ${known.name}?`, `It finishes the current batch and then imports nothing ${words()}, also through restarts. Publishers do not wait for it.`, "Suspend", false],
+        question: () => ["SUSPEND", { subscriber: known.name, period: words() }],
         action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/suspend`, { seconds: chosen() ? Number(chosen()) : null, wait_seconds: 10 })) })));
 }
 
@@ -109,6 +109,6 @@ function forget(app, known) {
   if (!["stopped", "silent", "new"].includes(known.state)) return null;
   return h("section", null, h("h2", null, "Registry"), muted("For a subscriber that will not come back."),
     actionButton(app, { verb: "admin", label: "Remove subscriber…", kind: "danger",
-      question: [`Remove ${known.name}?`, "Publishers stop waiting for it, and retention no longer keeps packages for it. Its content stays as it is.", "Remove it"],
+      question: ["FORGET", { subscriber: known.name }],
       action: async () => { await call("DELETE", `/subscribers/${part(known.name)}`); return `${known.name} was removed`; } }));
 }
