@@ -282,7 +282,7 @@ class TopicMissingError(PermanentError):
 class PositionOutOfRangeError(StopError):
     """The topic does not hold the requested offset. Mailboat never resets it to the earliest or latest.
 
-    A subscriber reports this as JournalTrimmed or JournalShorter.
+    A subscriber reports this as JournalTrimmed or JournalShorter: run `mailboat explain` with that name.
     """
 
 
@@ -335,7 +335,11 @@ class BlobCorruptError(RetryableError):
 
 
 class StorageFullError(RetryableError):
-    """No space left on the device or in the quota. A subscriber rolls its batch back and retries."""
+    """No space left on the device or in the quota. A subscriber rolls its batch back and retries.
+
+    Free space, enlarge the volume, or raise the quota: the subscriber continues; repeat a command. `mailboat journal
+    truncate` and `mailboat blobs sweep` remove old packages and blobs.
+    """
 
 
 class StorageReadOnlyError(RetryableError):
@@ -410,7 +414,10 @@ class LimitExceededError(UntrustedInputError):
 
 
 class PathRefusedError(UntrustedInputError):
-    """A path or name is not allowed in content, or would lead outside its root."""
+    """A path or name is not allowed in content, or would lead outside its root. Nothing was written.
+
+    Correct the path; or rename at the source what the message names, and publish it again.
+    """
 
 
 class ResourceInvalidError(UntrustedInputError):
@@ -422,7 +429,10 @@ class ResourceInvalidError(UntrustedInputError):
 
 
 class ValueRefusedError(UntrustedInputError):
-    """A property value does not have the form of its type. The message names the type and the value."""
+    """A property value does not have the form of its type. The message names the type and the value.
+
+    Correct the value or the type at the source, and publish the path again.
+    """
 
 
 class RequestConflictError(UsageError):
@@ -457,7 +467,10 @@ class QueueNotClearableError(PermanentError):
 
 
 class CommandMissingError(UsageError):
-    """No command with that id is known: it was never sent, or retention removed it from the log."""
+    """No command with that id is known: it was never sent, or retention removed it from the log.
+
+    `mailboat queues ls` shows whether it had an effect.
+    """
 
 
 class AccessDeniedError(PermanentError):
@@ -486,7 +499,8 @@ class ImportTimeoutError(RetryableError):
 class ProcessorFailedError(RetryableError):
     """A pre-import hook failed, so the package was not imported. It is retried like any failure.
 
-    The message names the hook, its exit code and the last line that it printed.
+    The message names the hook, its exit code and the last line that it printed. Repair the hook, and redrive packages
+    that were given up (`mailboat errors redrive`).
     """
 
 
@@ -560,7 +574,10 @@ class BuildMissingError(UsageError):
 
 
 class AgentRefusedError(PermanentError):
-    """A publisher's agent rejected a request for the reason in the message."""
+    """A publisher's agent rejected a request for the reason in the message.
+
+    Correct the object's spec. A failed Distribution stays failed: create another one.
+    """
 
 
 class BucketUnreachableError(RetryableError):
@@ -571,7 +588,10 @@ class BucketUnreachableError(RetryableError):
 
 
 class BucketRefusedError(PermanentError):
-    """The bucket does not exist, or not for these credentials or in this region: the message says which."""
+    """The bucket does not exist, or not for these credentials or in this region: the message says which.
+
+    Create the bucket, or correct `spec.blobs.s3`. The operator tries again.
+    """
 
 
 class BrokersUnreachableError(RetryableError):
@@ -582,7 +602,10 @@ class BrokersUnreachableError(RetryableError):
 
 
 class BrokersRefusedError(PermanentError):
-    """The brokers rejected a request for the reason in the message: a missing right, or a broker setting."""
+    """The brokers rejected a request for the reason in the message: a missing right, or a broker setting.
+
+    Grant the right to the operator's user (`docs/kafka.md`), or correct the setting. The operator tries again.
+    """
 
 
 class SecretMissingError(RetryableError):
@@ -593,4 +616,7 @@ class SecretMissingError(RetryableError):
 
 
 class SecretMalformedError(RetryableError):
-    """A Secret's entry is not in the expected format, such as a certificate in PEM. The message never quotes it."""
+    """A Secret's entry is not in the expected format, such as a certificate in PEM. The message never quotes it.
+
+    Correct the entry that the message names. The operator retries.
+    """

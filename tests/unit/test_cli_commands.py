@@ -14,7 +14,7 @@ import typer
 from mailboat import __version__
 from mailboat.api.problems import import_all_modules
 from mailboat.cli.error_report import EXIT_CODES
-from mailboat.cli.explain import explanations
+from mailboat.cli.explain import explanations, nearest_name
 from mailboat.cli.help_page import EXAMPLES, TOPICS, summary_of_command
 from mailboat.cli.main import main
 from mailboat.cli.program import COMMANDS, build_app
@@ -222,19 +222,52 @@ def test_a_name_is_explained_however_it_is_written(name: str, capsys: pytest.Cap
     assert "--accept-gap" in shown
 
 
-def test_an_unknown_name_is_told_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_of_a_misspelt_name_suggests_the_similar_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "JurnalTrimed"]) == 2
     assert "next  mailboat explain JournalTrimmed" in capsys.readouterr().err
-    assert main(["explain", "Nope"]) == 2
-    assert "next  mailboat explain   (lists all names)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "name", ["BlobCorrupt", "BlobMissing", "ImportTimeout", "JournalUnavailable", "LimitExceeded", "MessageCorrupt"]
+    ("word", "suggested"),
+    [
+        ("Trimmed", "JournalTrimmed"),
+        ("import", "importing"),
+        ("StorageFul", "StorageFull"),
+        ("Journal", None),
+        ("Nope", None),
+        ("Nothing", None),
+        ("x", None),
+    ],
 )
-def test_an_explanation_says_what_to_do(name: str) -> None:
-    _, _, advice = explanations()[name].text.partition("\n\n")
-    assert advice
+def test_explain_suggests_only_similar_names(word: str, suggested: str | None) -> None:
+    names = {name.lower(): name for name in explanations()}
+    near = nearest_name(word.lower(), list(names))
+    assert (None if near is None else names[near]) == suggested
+
+
+def test_explain_of_another_word_names_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "Nothing"]) == 2
+    assert "next  mailboat explain   (lists all names)" in capsys.readouterr().err
+
+
+ADVICE = re.compile(
+    r"`mailboat |\b(?:retr(?:y|ies)|again|continues|check|correct|create|use|renew|restore|remove|publish|upgrade|start"
+    r"|stop|set|change|choose|restart|run|report|install|find|name|mount|search|wait|write|raise|repair|redirect|add"
+    r"|make|open|let|pass|give|try|lower|request|apply)\b",
+    re.IGNORECASE,
+)
+"""Verbs of a next step."""
+
+WITHOUT_ADVICE = {
+    "JobCompleted": "nothing is to be done",
+    "Usage": "the message of each such error has its own",
+}
+
+
+def test_each_error_is_explained_with_a_next_step() -> None:
+    errors = {name: explanation.text for name, explanation in explanations().items() if explanation.kind != "state"}
+    without = {name for name, text in errors.items() if not ADVICE.search(" ".join(re.split(r"[.:;]\s", text)[1:]))}
+    assert without == set(WITHOUT_ADVICE)
 
 
 def test_the_families_of_errors_are_not_listed() -> None:

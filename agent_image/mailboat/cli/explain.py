@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Annotated, Any, Final
@@ -23,6 +23,12 @@ from mailboat.errors import UsageError
 
 _CATALOGUE: Final = "http/static/explanations.json"
 """Within the package."""
+
+_SIMILAR: Final = 0.75
+"""Ratio of difflib: two wrong letters in eight still find a name, other words with the same ending do not."""
+
+_SHORTEST_PART: Final = 4
+"""Letters of a name's part that is completed, if one name only contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +91,19 @@ def explain(
     wanted = name.lower().removesuffix("error")
     found = names.get(wanted)
     if found is None:
-        near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
-        step = f"mailboat explain {names[near[0]]}" if near else "mailboat explain   (lists all names)"
+        near = nearest_name(wanted, list(names))
+        step = "mailboat explain   (lists all names)" if near is None else f"mailboat explain {names[near]}"
         raise UsageError(f"no error or state is named {name!r}", next_step=step)
     session.show(_page(known[found]))
+
+
+def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
+    """The name that a typing error or a part of a name means, all in lower case; None if no name is similar."""
+    close = difflib.get_close_matches(wanted, names, n=1, cutoff=_SIMILAR)
+    if close:
+        return close[0]
+    containing = [name for name in names if wanted in name] if len(wanted) >= _SHORTEST_PART else []
+    return containing[0] if len(containing) == 1 else None
 
 
 def _listing(known: Mapping[str, Explanation]) -> Report:
