@@ -44,7 +44,7 @@ lint: dev-all ## ruff, formatting, mypy, import contracts
 suite: extensions kubebox ## All tests but benchmarks and pods, on the compiled modules
 	PYTHONPATH=build/compiled $(PYTEST) -n $(WORKERS) --dist loadgroup --ignore tests/benchmarks --ignore tests/e2e
 
-# half of a gate's time is one core's: a second file uses the other; what is beyond its gate beside it is measured alone
+# half of a gate's time is one core's: a second file uses the other; what exceeds its gate there is measured alone
 gates: extensions ## The short benchmarks whose ratios are gated, two files at a time
 	PYTHONPATH=build/compiled $(PYTEST) -n 2 tests/benchmarks || PYTHONPATH=build/compiled $(PYTEST) --last-failed tests/benchmarks
 

@@ -1,6 +1,6 @@
 """Time as a dependency: a clock to ask, and a deadline to share.
 
-Code never calls `time` or `datetime.now` by itself; it is given a `Clock`, so that a test can own the time
+Code never calls `time` or `datetime.now`; it is given a `Clock`, so that a test can own the time
 (`mailboat.testing.clocks.ManualClock`). Every wait is a wait for an event, so that a stop ends it at once.
 """
 
@@ -43,7 +43,7 @@ class Clock(Protocol):
         """Seconds that only grow. For durations and deadlines."""
 
     def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
-        """Wait until `event` is set or the time is over; True when the event is set."""
+        """Wait until `event` is set or the timeout ends; True when the event is set."""
 
 
 class SystemClock:

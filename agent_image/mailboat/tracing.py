@@ -53,7 +53,7 @@ class TracedPackage(Frozen):
     Attributes:
         package_id: The package.
         action: What it does.
-        publisher: Who published it; None in foreign messages.
+        publisher: Name of its publisher; None in foreign messages.
         offset: Its place on the package topic; None before it has one.
         path: The first path.
         bytes: Size of the package.
@@ -94,7 +94,7 @@ class PublicationSpan(Protocol):
 
 
 class Tracer(Protocol):
-    """Who records spans. Safe to use from several threads; must neither block nor raise."""
+    """Records spans. Safe to use from several threads; must neither block nor raise."""
 
     @property
     def is_recording(self) -> bool:

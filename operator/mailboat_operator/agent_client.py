@@ -45,7 +45,7 @@ Waiting = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class AgentAddress(Frozen):
-    """Where a publisher's agent is, and how to be let in.
+    """Where a publisher's agent is, and the credentials for it.
 
     Attributes:
         namespace: Of the Publisher.

@@ -90,7 +90,7 @@ class Brokers:
     """The brokers of one Journal."""
 
     def __init__(self, kafka: Kafka, credentials: Credentials, answer_seconds: float) -> None:
-        """Nothing is asked yet; the client connects by itself.
+        """The client connects on its own; no request is sent yet.
 
         Args:
             kafka: Of the Journal.

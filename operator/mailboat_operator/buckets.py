@@ -36,7 +36,7 @@ async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> 
     Args:
         s3: Where it is.
         keys: Access key id and secret access key.
-        authority: Who signed the server's certificate, in PEM; None trusts whom the image trusts.
+        authority: CA of the server's certificate, in PEM. Default: the image's trust store.
 
     Raises:
         BucketUnreachableError: Ask again later.

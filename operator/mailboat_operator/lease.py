@@ -37,7 +37,7 @@ class LeaseSettings(Frozen):
     Attributes:
         namespace: Where it is.
         name: What it is called.
-        identity: Who we are: another one for each process, also after a restart.
+        identity: Unique for each process, also after a restart.
         duration_seconds: A lease unchanged for so long is free.
         renew_seconds: A holder who could not renew for so long stops.
         retry_seconds: Pause between looks, and between renewals.

@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         is_ready: Whether the object is as it should be, so that the next look can wait for news.
-        again_seconds: When the plan wants to look again at the latest; None leaves it to news and the resync.
+        again_seconds: The latest time of the next reconciliation; None leaves it to news and the resync.
         figures: For metrics; none of an object that is gone.
     """
 

@@ -30,7 +30,7 @@ class OperatorSettings(Frozen):
         namespaces: Served namespaces; empty for all.
         lease_namespace: Where the lease of the leader is; None for the operator's own namespace.
         lease_name: What it is called.
-        identity: Who this replica is.
+        identity: Name of this replica.
         lease_seconds: How long a dead leader's lease holds.
         resync_seconds: Time between two reconciliations of all objects.
         watch_seconds: A watch without events for so long is restarted.

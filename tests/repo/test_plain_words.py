@@ -34,6 +34,14 @@ IDIOMS = (
     r"(?<!there )is (?:no (?!longer\b|such\b)\w+|none\b)",
     r"there is none",
     r"no more(?! (?:\w+ )?than)",
+    r"by (?:itself|themselves)",
+    r"(?:take|takes|took|taken|taking) in(?! memory)",
+    r"let(?:s|ting)? in",
+    r"(?:their|its|the) time is over",
+    r"(?:goes|went|gone) away",
+    r"way back",
+    r"mend(?:s|ed|ing)?",
+    r"fits? together",
 )
 """Literal idioms, and own expressions for what has a term of art."""
 
@@ -50,19 +58,32 @@ PERSONIFICATION = (
     r"knows",
     r"hears?",
     r"heard(?: of)?",
-    r"look(?:s|ed|ing)? (?:after|at|on)",
+    r"look(?:s|ed|ing)? (?:after|again|at|on)",
+    r"(?-i:Who) (?!can\b|may\b)",
+    r"fore(?:see|sees|saw|seen)",
+    r"says? to be",
 )
 """Software described as people, and pronouns where a noun belongs."""
 
 PHRASE = re.compile(rf"\b(?:{'|'.join(IDIOMS + PERSONIFICATION)})\b", re.IGNORECASE)
 
-PAGES = ("README.md", "SECURITY.md", "helm/mailboat", "crds", "examples")
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "helm/mailboat",
+    "crds",
+    "examples",
+    "proto",
+    "agent_image/mailboat/http/static",
+)
 """Files for users, and folders of them."""
 
 GENERATED = ("cli.md", "configuration.md", "custom-resources.md", "errors.md", "metrics.md", "openapi.json")
 """Pages of `docs/` that show docstrings and descriptions of the code."""
 
-SUFFIXES = {".md", ".yaml", ".yml", ".txt", ".tpl", ".json"}
+SUFFIXES = {".md", ".yaml", ".yml", ".txt", ".tpl", ".json", ".js", ".html", ".proto"}
 
 QUOTED = re.compile(r"`[^`\n]+`|\"title\": \"[^\"]*\"")
 """Code and identifiers within prose."""

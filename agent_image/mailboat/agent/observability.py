@@ -176,7 +176,7 @@ class Observability:
         self._running.append(delivery)
 
     def _receivers(self, publisher: AgentName) -> Iterator[tuple[EventReceiver, EventFilterConfig, EventSender]]:
-        """Who gets events of a publisher. Raises: ConfigInvalidError, also for a missing secret."""
+        """The receivers of a publisher's events. Raises: ConfigInvalidError, also for a missing secret."""
         config, folder = self._home.config, self._home.path
         events = config.events
         mistakes = list(receiver_mistakes(config, folder))

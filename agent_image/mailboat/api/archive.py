@@ -363,7 +363,7 @@ class RetentionView:
     """Where retention by consumption puts the head of the package topic, and why.
 
     Attributes:
-        enabled: Agents apply it by themselves.
+        enabled: Agents apply it without a command.
         applied: The head was moved.
         earliest_offset: The oldest record before.
         next_offset: The offset of the next record.

@@ -133,7 +133,7 @@ class SubscriberStatusView:
         build: The bulk build that it is in the middle of; None where it is in none.
         after_calls: Calls of its hook `after` that are still to be made; None where there are none.
         suspended_at: When its imports were suspended; None where they are not.
-        suspended_until: When imports resume by themselves; None: when a command resumes them.
+        suspended_until: When imports resume without a command. Null: a command has to resume them.
     """
 
     name: str
@@ -214,7 +214,7 @@ class DistributionView:
     """A published request and its outcome.
 
     Attributes:
-        publisher: Who published it.
+        publisher: Its publisher.
         package_id: The package.
         offset: Its place on the package topic.
         action: What was asked for.
@@ -222,7 +222,7 @@ class DistributionView:
         deep_paths: Those of them that mean their whole subtree.
         request_id: The caller's id, or the one that the publisher made; None where the log does not say.
         repeated: Published before: nothing was appended now.
-        user_id: Who asked.
+        user_id: Caller of the request.
         package_bytes: Size of the package.
         published_at: When the log took it.
         state: `failed` when a subscriber gave it up, `queued` while one is still to import it, `distributed` when all
@@ -283,7 +283,7 @@ class QueueItemView:
         queued_at: When the log took it.
         state: `queued` or `error`.
         attempts: How often it was tried; None in an error queue whose subscriber does not say.
-        user_id: Who asked.
+        user_id: Caller of the request.
         error: Why the last attempt failed.
     """
 
@@ -388,7 +388,7 @@ class GivenUpView:
 
     Attributes:
         subscriber: The subscriber's name.
-        publisher: Who published it.
+        publisher: Its publisher.
         offset: Its place on the package topic.
         package_id: The package; None where the log does not hold its message any more.
         attempts: How often it was tried; None where the subscriber does not say, as those of Sling.
@@ -492,7 +492,7 @@ class BuildView:
 
     Attributes:
         build_id: The build.
-        publisher: Who publishes it.
+        publisher: Its publisher.
         state: `publishing` until its last package stands in the log, then `published` while a subscriber of the
             publisher has packages to import; then `distributed` if all imported all of them, else `incomplete`.
             `failed` as soon as a subscriber gave up one of them.

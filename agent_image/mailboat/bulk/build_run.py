@@ -118,7 +118,7 @@ CHANGED: Final = SourceChangedError("").name
 
 
 class BuildStages(Protocol):
-    """Who does the stages that are distributed."""
+    """Runs the distributed stages."""
 
     def cut(self, recipe: Recipe) -> Iterator[Bin | UnlistedEntry]:
         """Cut the source into bins, in no order; what can't be listed is reported. Raises: as `cut_whole`."""
@@ -136,7 +136,7 @@ class DriverPorts:
         parts: Publishes packages.
         blobs: Where packages and manifests are.
         codec: Writes the closing packages.
-        driver: Who is at work.
+        driver: Id of the process at work.
         clock: Time.
         progress: Receives the progress.
         failpoints: Where tests make it fail.

@@ -2,7 +2,7 @@
 
 A subtree within the budget is a *unit* and travels whole. A folder beyond it goes alone, to the *skeleton*; its units
 are put into *bins* by the leading bits of their paths' SHA-256, as many bits as it takes for a bin to fit, so a change
-of the tree changes the bins that it is in and few others. A node that is beyond the budget by itself has a bin of its
+of the tree changes the bins that it is in and few others. A node that exceeds the budget alone has a bin of its
 own. Filters never overlap: units own their subtrees, nodes of the skeleton themselves alone.
 
 A folder's cut depends on nothing outside of it. So tasks cut branches of the tree, and the same `Cutter` closes what is

@@ -239,7 +239,7 @@ def _spark_installed() -> Iterator[None]:
     """Raises: SparkMissingError instead of the interpreter's own error, where the extra is not installed."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what PySpark's imports say is not the user's to mend
+            warnings.simplefilter("ignore")  # users cannot correct what PySpark's imports warn of
             yield
     except ImportError as error:
         raise SparkMissingError(

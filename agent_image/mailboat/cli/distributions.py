@@ -219,7 +219,7 @@ def _directory(one: DistributionView) -> int:
 
 
 def _passed(one: DistributionView) -> list[NotImportedView]:
-    """Who skipped the package though it follows the publisher."""
+    """The subscribers that skipped the package though they follow the publisher."""
     return [each for each in one.skipped if each.reason != _NOT_FOLLOWED]
 
 
@@ -280,7 +280,7 @@ def followed(control: Control, views: Sequence[DistributionView], seconds: float
 
 
 def followed_lines(found: Followed) -> Iterator[str]:
-    """Who has a package, and who has not, for those who have just published it."""
+    """The subscribers that have a package and those that lack it, for the command that published it."""
     one, total = found.view, _directory(found.view)
     if not total:
         yield "no subscriber is known; nothing to wait for"

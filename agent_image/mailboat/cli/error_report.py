@@ -25,7 +25,7 @@ INTERRUPTED_EXIT_CODE: Final = 130
 """Ctrl-C, as shells report it: 128 + SIGINT."""
 
 BROKEN_PIPE_EXIT_CODE: Final = 141
-"""The reader of a pipe went away: 128 + SIGPIPE. Nothing is printed."""
+"""The output pipe was closed: 128 + SIGPIPE. Nothing is printed."""
 
 NOT_IMPORTED_EXIT_CODE: Final = 1
 """A subscriber gave up, dropped or skipped a package that was waited for, or refused a command."""

@@ -1,4 +1,4 @@
-"""`mailboat errors`: the packages that subscribers gave up, why, and their way back in."""
+"""`mailboat errors`: the packages that subscribers gave up, why, and how to redrive them."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Selection(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Who publishes, under which id, and how long the subscribers are waited for."""
+    """The publisher, the request id, and how long to wait for the subscribers."""
 
     request_id: Annotated[
         str | None,
@@ -160,7 +160,7 @@ def _plan_report(
 
 
 def _member_lines(members: Sequence[SubscriberStatusView]) -> Iterator[str]:
-    """Who is up to date or behind, and one line for each subscriber that cannot import now."""
+    """How many subscribers are up to date or behind, and one line for each that cannot import now."""
     fine = [member for member in members if member.error is None]
     parts = [f"{member.name}: {_lag_text(member.lag)}" for member in fine] if members else ["no subscriber is known"]
     yield from (["; ".join(parts)] if parts else [])

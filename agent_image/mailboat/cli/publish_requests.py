@@ -124,7 +124,7 @@ def paths_text(paths: Sequence[str]) -> str:
 
 
 class RequestOptions(Protocol):
-    """Who publishes, and how long the subscribers are waited for."""
+    """The publisher, and how long to wait for the subscribers."""
 
     @property
     def publisher(self) -> str | None:

@@ -129,7 +129,7 @@ def _lines(table: Table, console: Console) -> list[str]:
 
 
 def transfer_progress(into: TextIO) -> Progress:
-    """Bytes, rate and remaining time of a transfer, in one line that goes away when it ends."""
+    """Bytes, rate and remaining time of a transfer, in one line that is erased when it ends."""
     return Progress(
         TextColumn("{task.description}", table_column=RichColumn(no_wrap=True)),
         BarColumn(bar_width=24),

@@ -51,7 +51,7 @@ _NAMED: Final = 5
 
 
 class UntilOption(enum.StrEnum):
-    """When the command ends by itself."""
+    """When the command ends without a signal."""
 
     CAUGHT_UP = "caught-up"
     FOREVER = "forever"

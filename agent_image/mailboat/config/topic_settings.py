@@ -68,7 +68,7 @@ def topic_settings(role: TopicRole, retention: RetentionConfig, *, is_head_kept:
         role: Of the topic.
         retention: What the configuration says.
         is_head_kept: Whether agents move the head of the package topic to borders of whole packages, so that a log
-            that removes by itself has to come after them.
+            that removes expired messages has to come after them.
     """
     kept = topic_retention(role, retention)
     is_later = is_head_kept and role is TopicRole.PACKAGE

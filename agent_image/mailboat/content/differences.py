@@ -86,7 +86,7 @@ def keyed_digests(source: Source, path: NodePath) -> Iterator[tuple[str, bytes]]
         for where, digest in source.digests(path):
             yield key_of(where), digest
         return
-    listing = sqlite3.connect("")  # a temporary file that SQLite removes by itself
+    listing = sqlite3.connect("")  # a temporary file that SQLite removes
     try:
         listing.execute("CREATE TABLE listing (key TEXT PRIMARY KEY, digest BLOB) WITHOUT ROWID")
         rows = ((key_of(node.path), node_digest(node)) for node in source.walk(path))

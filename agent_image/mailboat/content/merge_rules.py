@@ -44,7 +44,7 @@ class DocumentMerge:
     """Which nodes of one package mode MERGE leaves alone.
 
     FileVault decides for a document: if its root exists, the whole document is left out, also nodes in it that are
-    missing. What lies below in documents, files and folders of its own is decided by itself.
+    missing. What lies below in documents, files and folders of its own is decided separately.
     """
 
     def __init__(self, owned: WorkspaceFilter, exists: Callable[[NodePath], bool]) -> None:

@@ -183,7 +183,7 @@ class Source(Protocol):
         nothing is.
 
         Raises:
-            SourceChangedError: What was read does not fit together any more.
+            SourceChangedError: The data read is no longer consistent.
             UntrustedInputError: A name or value that content can't have, with its path.
         """
 

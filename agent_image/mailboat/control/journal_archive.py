@@ -95,7 +95,7 @@ class MessageView:
         package_digest: SHA-256 of its bytes, in hexadecimal.
         tree_digest: Digest of its content, in hexadecimal; equal for equal content in any format.
         request_id: The caller's id.
-        user_id: Who asked.
+        user_id: Caller of the request.
         created_at: When the request was made.
         binaries: The large binaries that it refers to.
     """

@@ -51,7 +51,7 @@ class CommandAnswers:
         return self._bytes
 
     def apply(self, status: Message) -> None:
-        """Take in an answer; of several to one command by one subscriber the first counts."""
+        """Apply an answer; of several to one command by one subscriber the first counts."""
         if not isinstance(status, CommandResult):
             return
         with self._lock:
@@ -105,7 +105,7 @@ class ChangeNotifier:
                 waiter.set()
 
     def wait_until(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
-        """What `read` returns when it is enough, or when the time is over.
+        """What `read` returns when it is enough, or at the timeout.
 
         It reads again whenever the bell rings, and now and then.
         """

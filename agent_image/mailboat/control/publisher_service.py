@@ -30,7 +30,7 @@ from mailboat.queues.queue_state import QueueState, decide_agent_state, decide_q
 
 _ANONYMOUS: Final = "anonymous"
 _POLL_SECONDS: Final = 0.25
-"""Who is slowest is decided at most so often, so that a hundred chatty subscribers cost a publisher nothing."""
+"""Shortest time between two searches for the slowest subscriber, so that hundreds of them cost a publisher nothing."""
 
 
 class LocalSource(NamedTuple):

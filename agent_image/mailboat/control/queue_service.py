@@ -194,7 +194,7 @@ class GivenUpPackages:
         return GivenUpPage(views, following, self._journal_state.failed.forgotten_count)
 
     def publisher_of(self, place: GivenUpPlace) -> AgentName | None:
-        """Who published the package; None where that is not known."""
+        """Publisher of the package; None where unknown."""
         if place.publisher is not None or place.call is None:
             return place.publisher
         message = package_at(self._workspace, place.offset)

@@ -161,7 +161,7 @@ class ControlService:
         self._followers.stop(deadline)
 
     def catch_up(self) -> None:
-        """Read what is new on all topics. Verbs do so by themselves as far as they need it, unless threads do."""
+        """Read what is new on all topics. Verbs do so as far as they need it, unless threads do."""
         if not self._followers.are_running:
             self._journal_state.hear_announcements()
             self._journal_state.hear_statuses()
@@ -378,7 +378,7 @@ class ControlService:
         return self._await(self._commands.views_of(commands), are_answered, wait_seconds)
 
     def _await(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
-        """What `read` returns when it is enough, or when the time is over; a command on a home follows the topics."""
+        """What `read` returns when it is enough, or at the timeout; a command on a home follows the topics."""
         seconds = min(max(0.0, wait_seconds), MAX_WAIT_SECONDS)
         if self._followers.are_running:
             return self._journal_state.notifier.wait_until(read, is_enough, seconds)

@@ -311,7 +311,7 @@ def directory_of(workspace: Workspace) -> SubscriberDirectory:
 
 
 def members_below(workspace: Workspace, before: Offset) -> Sequence[SubscriberStatus]:
-    """Who would lose packages if those before an offset were removed."""
+    """The subscribers that would lose packages if those before an offset were removed."""
     return [member for member in directory_of(workspace).members() if (member.next_offset or 0) < before]
 
 

@@ -35,7 +35,7 @@ class Announcer:
             topic: The discovery topic.
             compose: Gives the announcement of the moment.
             clock: For pauses.
-            subscriber: Who announces, for the log.
+            subscriber: Its name, for the log.
             period_seconds: The pause between announcements when nothing happens.
         """
         self._journal = journal

@@ -50,7 +50,7 @@ class Roster:
         return self._version
 
     def apply(self, record: Record, *, is_retained: bool) -> None:
-        """Take in a record of the discovery topic, which was there before, or comes now."""
+        """Apply a record of the discovery topic, an old or a new one."""
         announced = read_announcement(record)
         now_ms = milliseconds_now(self._clock)
         with self._lock:

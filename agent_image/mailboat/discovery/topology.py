@@ -39,7 +39,7 @@ class Rate:
         self._samples: deque[_Sample] = deque()
 
     def apply(self, heard_ms: int, last_done: int) -> None:
-        """Take in a position."""
+        """Apply an announced position."""
         samples = self._samples
         if len(samples) > 1 and heard_ms - samples[-2].heard_ms < _FINEST_MS:
             # Replaced, not left out: the newest position always counts.
@@ -49,7 +49,7 @@ class Rate:
             samples.popleft()
 
     def is_known_at(self, last_done: int, since_ms: int) -> bool:
-        """Whether the last position is that one, and was taken in after that time."""
+        """Whether the last position is that one, and was applied after that time."""
         return (
             bool(self._samples) and self._samples[-1].last_done == last_done and self._samples[-1].heard_ms > since_ms
         )

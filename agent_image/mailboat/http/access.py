@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with verbs and paths, compared in constant time and kept as digests only.
+"""Authorization: bearer tokens with verbs and paths, compared in constant time and kept as digests only.
 
 A token's file is read again when it changes, so tokens are rotated by writing the file. Without tokens the API listens
 at a loopback address only, and browsers are kept out by the `Host` and `Origin` that they send. Called by `gate.py`.
@@ -37,7 +37,7 @@ LOCAL_CALLER: Final = "local"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, by the name of the token, what that allows, and which paths it may distribute."""
+    """An authenticated caller: the token's name, its verbs, and the paths that it may distribute."""
 
     name: str
     verbs: frozenset[Verb]

@@ -27,7 +27,7 @@ class Call:
 
     Attributes:
         request_id: The caller's `X-Request-Id`, or one that was made.
-        caller: Who calls; None if unknown.
+        caller: Name of the caller; None if unknown.
         verb: What the route asked for.
         trace_parent: The caller's W3C trace context, as it was sent.
         what: Subject of the call, set by the route.

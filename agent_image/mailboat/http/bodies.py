@@ -23,7 +23,7 @@ class BodyTooLargeError(Exception):
 
 
 class ClientGoneError(Exception):
-    """A signal to the gate: the client went away in the middle of its request."""
+    """A signal to the gate: the client disconnected in the middle of its request."""
 
 
 def promised_bytes(scope: Scope) -> int | None:
@@ -45,7 +45,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, max_seconds:
 
     Raises:
         BodyTooLargeError: It is larger than `max_bytes`; a bit more of it was read and thrown away.
-        ClientGoneError: The client went away.
+        ClientGoneError: The client disconnected.
         TimeoutError: It was not received within `max_seconds`.
     """
     if not has_body(scope):

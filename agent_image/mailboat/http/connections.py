@@ -139,7 +139,7 @@ class GuardedProtocol(H11Protocol):
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came; a head that is not complete yet has its time."""
+        """Parse the received bytes; an incomplete head has its own timeout."""
         if self._is_refused:
             return
         super().data_received(data)

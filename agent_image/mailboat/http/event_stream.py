@@ -186,7 +186,7 @@ class EventStreams:
                 await client.write(_HEARTBEAT)
 
     def _snapshot_part(self, *, is_gap: bool) -> _Part:
-        """The whole status; the feed returns the same bytes until it has looked again."""
+        """The whole status; the feed returns the same bytes until its next refresh."""
         place, data = self._feed.snapshot(is_gap=is_gap)
         if data is not self._snapshot.data:
             self._shared_bytes -= self._snapshot.size_bytes
@@ -214,7 +214,7 @@ class EventStreams:
             self._shared_bytes -= oldest.size_bytes
 
     async def _poll(self) -> None:
-        """Look again and again while there are clients."""
+        """Refresh repeatedly while there are clients."""
         try:
             while self.clients and not self._stopping.is_set():
                 async with self._looking:

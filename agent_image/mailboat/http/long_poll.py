@@ -1,4 +1,4 @@
-"""Waits for an outcome without holding a thread: looks again with growing pauses until it is settled.
+"""Waits for an outcome without holding a thread: polls with growing pauses until it is settled.
 
 A hundred callers that wait a minute each cost a look now and then, so they can't keep others from being served. Called
 by the routes that take `wait`.
@@ -35,7 +35,7 @@ class WaitingPorts(Protocol):
 async def settled(
     ports: WaitingPorts, look: Callable[[], T], is_settled: Callable[[T], bool], wait_seconds: float
 ) -> T:
-    """What `look` gives once it is settled, or when the time is over, or the agent stops. Raises: as `look`."""
+    """What `look` gives once it is settled, or at the timeout, or when the agent stops. Raises: as `look`."""
     ends = ports.clock.monotonic() + wait_seconds
     pause = _FIRST_PAUSE_SECONDS
     while True:

@@ -143,7 +143,7 @@ class Permission:
         self.verb = verb
 
     async def __call__(self, call: CurrentCall) -> Caller:
-        """Who calls. Raises: AccessDeniedError, without detail."""
+        """Authenticate the caller. Raises: AccessDeniedError, without detail."""
         if not call.admits(self.verb) or call.caller is None:
             raise AccessDeniedError("")
         return call.caller

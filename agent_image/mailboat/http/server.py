@@ -1,6 +1,6 @@
 """Runs an application in a thread of its own: listening, serving, ending within a deadline.
 
-The port is taken in `start`, by the caller's thread, so that a port in use is an error there and not in a log. The
+`start` binds the port, in the caller's thread, so that a port in use is an error there and not in a log. The
 command line's `agent run` starts and stops it.
 """
 
@@ -83,7 +83,7 @@ class HttpServer:
             raise HttpStartFailedError(message) from self._failure
 
     def stop(self, deadline: Deadline) -> None:
-        """Accept no further connections, let running requests end, and close the rest when the time is over."""
+        """Accept no further connections, let running requests end, and close the rest at the timeout."""
         if self._server is None or self._thread is None or not self.is_serving:
             return
         self._stopping.set()

@@ -52,7 +52,7 @@ class Chains(RowHolder):
         return self._used
 
     def size_bytes(self) -> int:
-        """What the index takes in memory."""
+        """Estimated bytes of the index in memory."""
         return 4 * len(self._lasts) if self._used else 0
 
     def has(self, job: JobId) -> bool:

@@ -128,7 +128,7 @@ class JobFold:
         return None if first is None else Offset(first // 256)
 
     def size_bytes(self) -> int:
-        """What the jobs take in memory, by what was measured."""
+        """Estimated bytes of the jobs in memory."""
         rows = 88 * len(self.table) + 115 * len(self._delayed) + 161 * len(self._requests) + 246 * len(self._unique)
         return rows + sum(queue.order_bytes() for queue in self._queue_of_number)
 

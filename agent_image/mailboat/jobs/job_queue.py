@@ -416,7 +416,7 @@ class Queue:
             self._advance(job, now_ms)
 
     def order_bytes(self) -> int:
-        """What the order takes in memory, by what was measured, beyond 8 bytes for each job."""
+        """Estimated bytes of the order in memory, beyond 8 for each job."""
         return self._chains.size_bytes() + _RIPENING_BYTES * len(self._ripening)
 
     def before(self, job: JobId) -> JobId | None:

@@ -1,4 +1,4 @@
-"""Who runs jobs: the live leases of calls, and the workers that the log names. Parts of the fold."""
+"""The live leases of calls, and the workers that the log names. Parts of the fold."""
 
 from __future__ import annotations
 

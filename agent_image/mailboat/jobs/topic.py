@@ -280,7 +280,7 @@ class JobTopic:
         state = self.fold.capture(self.next_offset, has_rows=False)
         parts = deque(encode_checkpoint(state, self.fold.table.columns()))
         previous, as_of, size = self._previous_checkpoint, parts[0].as_of, sum(len(part.content) for part in parts)
-        # One at a time: a batch of them may be larger than a broker takes in one request, and two copies of all take
+        # One at a time: a batch of them may exceed the largest request of a broker, and two copies of all take
         # more memory than the jobs.
         while parts:
             (offset,) = self.append(parts.popleft())

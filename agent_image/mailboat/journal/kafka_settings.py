@@ -60,7 +60,7 @@ def client_options(settings: KafkaSettings) -> ClientOptions:
 def producer_options(settings: KafkaSettings) -> ClientOptions:
     """What the producer gets: durable, in order, each record once, retried until `KafkaAppender` gives up.
 
-    A record never times out by itself: the records of a batch would do so one by one, and a later one could be
+    A record has no timeout of its own: the records of a batch would do so one by one, and a later one could be
     delivered without an earlier one. `KafkaAppender` gives up for all of them at once.
     """
     return {
@@ -99,7 +99,7 @@ def consumer_options(settings: KafkaSettings) -> ClientOptions:
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,
         # half of what is fetched ahead is on its way, the other half is being read: a request for each MiB, as the
-        # library would ask by itself, makes reader and broker wait for each other
+        # library would ask otherwise, makes reader and broker wait for each other
         "fetch.message.max.bytes": _READ_BUFFER_BYTES // 2,
         "queued.max.messages.kbytes": _READ_BUFFER_BYTES // 2048,
     }

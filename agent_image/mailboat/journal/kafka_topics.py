@@ -1,6 +1,6 @@
 """Topics of a Kafka cluster: which there are, what they hold, how they are kept, and which log each one is.
 
-Requests are repeated until they are answered or their time is over, and everything foreign is mapped here. Two clients
+Requests are repeated until they are answered or time out, and everything foreign is mapped here. Two clients
 do the work: the admin client, and an unassigned consumer, which is the cheapest way to a topic's bounds and, unlike a
 reader's own connection, never stands behind a fetch that waits. Safe to use from several threads.
 """
@@ -98,7 +98,7 @@ class KafkaTopics:
     """The requests about topics. Close it when done."""
 
     def __init__(self, settings: KafkaSettings, clock: Clock, log: ClientLog) -> None:
-        """Make the clients; they connect by themselves, and nothing is asked yet."""
+        """Make the clients; they connect on their own; no request is sent yet."""
         self._settings = settings
         self._clock = clock
         self._log = log
@@ -314,7 +314,7 @@ class KafkaTopics:
         self._learn_leader(topic)
 
     def _learn_leader(self, topic: TopicName) -> None:
-        """Have the client ask who leads the topic: by itself it goes on asking the one that died, for minutes."""
+        """Refresh the topic's leader: otherwise the client asks the dead broker for minutes."""
         with suppress(KafkaException):  # what is wrong is met by the next try
             self._prober.list_topics(topic, timeout=self._attempt_seconds)
 
@@ -350,7 +350,7 @@ class KafkaTopics:
         topic: TopicName | None = None,
         when_missing: Callable[[], None] | None = None,
     ) -> _T:
-        """Ask until there is an answer, a refusal, or the time is over.
+        """Ask until there is an answer, a refusal, or the timeout ends.
 
         `when_missing` raises TopicMissingError when the topic does not exist. It returns when only a client or broker
         lacks the topic's metadata, or when the topic has no leader now.

@@ -305,7 +305,7 @@ class MemoryReader:
         self._appended.set()
 
     def wake(self) -> None:
-        """Look again: something was appended, or the journal is closed."""
+        """Wake up and read: a record was appended, or the journal is closed."""
         self._appended.set()
 
 

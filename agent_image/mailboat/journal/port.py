@@ -125,7 +125,7 @@ class JournalUpkeep(Protocol):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether the log applies the topics' retention by itself, so that `remove_expired` need not be called."""
+        """Whether the log applies the topics' retention, so that `remove_expired` need not be called."""
 
     @property
     def are_appends_seen_at_once(self) -> bool:
@@ -204,7 +204,7 @@ class Journal(Protocol):
         """
 
     def remove_expired(self, border: Border | None = None) -> int:
-        """Apply the topics' retention, where the log does not do so by itself; how many records went.
+        """Apply the topics' retention, where the log does not do so; return the number of records removed.
 
         Args:
             border: Asked for each topic that something would go from; None: every record stands for itself.

@@ -71,7 +71,7 @@ class SqliteJournal:
         self._queries, self._uuid = open_file(path, busy_seconds)
         # One connection serves all queries, and only one thread at a time may use it.
         self._queries_lock = threading.Lock()
-        # SQLite's own wait is short here: the writer asks again by itself, with pauses that grow (`sqlite_writer`).
+        # SQLite's own wait is short here: the writer itself retries, with pauses that grow (`sqlite_writer`).
         writing = connect(path, BUSY_WAIT_SECONDS, self._settings.synchronous)
         self._writer = SqliteWriter(path, writing, clock, self._bell, busy_seconds)
         # Device and inode: readers open the path again later, and must notice when it is another file by then.

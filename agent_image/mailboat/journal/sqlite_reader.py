@@ -119,7 +119,7 @@ class SqliteReader:
         self._epoch_before = None
 
     def _wait(self, limits: ReadLimits, ends: float) -> RecordBatch:
-        """Read until a record is found, the time is over, or an interrupt."""
+        """Read until a record is found, the timeout ends, or an interrupt."""
         while True:
             self._listener.arm()
             batch = self._fetch(limits)  # what was appended before the listener was armed

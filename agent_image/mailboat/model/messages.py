@@ -76,7 +76,7 @@ class PackageMessage(NamedTuple):
         payload_ref: Where the package is when it is not inline (`blobs/references.py`), or None.
         paths: All paths of the request.
         deep_paths: Those of them whose subtrees are meant.
-        user_id: Who asked.
+        user_id: Caller of the request.
         request_id: Ours. The same request id is the same request.
         package_digest: Ours. SHA-256 of the package's bytes, 32 bytes.
         tree_digest: Ours. The canonical digest of the content, 32 bytes; equal for equal content in any format.
@@ -135,7 +135,7 @@ the third, so that states and figures agree.
 
 
 def is_blocking(failures: int) -> bool:
-    """Whether a package that failed so often blocks those behind it: it will not get through by itself soon."""
+    """Whether a package that failed so often blocks those behind it: no retry will help soon."""
     return failures >= BLOCKING_FAILURES
 
 
@@ -289,7 +289,7 @@ class Suspension(Frozen):
     until_ms: int | None = None
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether its time is over."""
+        """Whether its time has passed."""
         return self.until_ms is not None and self.until_ms <= now_ms
 
 
@@ -409,7 +409,7 @@ class RedriveMessage(Frozen):
 
     Attributes:
         offset: The package's.
-        pub_agent_name: Who published it; None where that is not known.
+        pub_agent_name: Its publisher; None where unknown.
         command_id: Names the command, as in `CommandMessage`.
         sent_ms: Wall time of the command, milliseconds since 1970 UTC.
     """

@@ -1,4 +1,4 @@
-"""Who is registered for retention by consumption."""
+"""The subscribers that are registered for retention by consumption."""
 
 from __future__ import annotations
 

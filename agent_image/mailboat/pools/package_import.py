@@ -429,7 +429,7 @@ class _Attempt(NamedTuple):
         return self.call.token
 
     def position(self, target: Target) -> Position:
-        """Where the target may say to be: all below it is done."""
+        """The position that the target may announce: all below it is done."""
         return _position(target, self.view)
 
 

@@ -94,7 +94,7 @@ class _AwaitedSubscriber:
 
 
 class AwaitedSubscribers:
-    """Who is waited for. Belongs to one thread; times are those of the monotonic clock, and of the log where `_ms`."""
+    """The awaited subscribers. Belongs to one thread; times are of the monotonic clock, and of the log where `_ms`."""
 
     def __init__(self, stored: Iterable[StoredSubscriber] = (), now_seconds: float = 0.0) -> None:
         """Go on with those that were known; where they are is believed when they say it again."""
@@ -182,7 +182,7 @@ class AwaitedSubscribers:
         return plan_distributed(candidates, list(done_to.values()), lambda one: self._missed(one, known), limit)
 
     def _missed(self, candidate: Candidate, known: KnownReports) -> tuple[Missed, ...]:
-        """Who does not have the content, or may not have it; the reason that a subscriber gave itself counts first."""
+        """The subscribers that lack or may lack the content; a reason that a subscriber gave itself counts first."""
         found: dict[QueueName, MissedReason | None] = dict.fromkeys(self._absent_at(candidate), MissedReason.ABSENT)
         counted = [member for member in self._members.values() if member.since_ms <= candidate.appended_ms]
         for member in counted or self._members.values():
@@ -196,7 +196,7 @@ class AwaitedSubscribers:
         return tuple(sorted(Missed(str(name), reason) for name, reason in found.items() if reason)[:MAX_MISSED])
 
     def _absent_at(self, candidate: Candidate) -> list[QueueName]:
-        """Who was waited for, and was silent for too long before it was past the package."""
+        """The subscribers that were awaited, and silent for too long before they had passed the package."""
         return [
             subscriber.queue_name
             for subscriber in self._absent

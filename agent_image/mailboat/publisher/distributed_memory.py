@@ -64,7 +64,7 @@ class AnnouncementsRead(NamedTuple):
 
 
 class StoredSubscribers(NamedTuple):
-    """Who is waited for, by all announcements below a place in the discovery topic."""
+    """The awaited subscribers, by all announcements below an offset of the discovery topic."""
 
     members: Sequence[StoredSubscriber]
     announcements: AnnouncementsRead
@@ -152,12 +152,12 @@ class EventMemory:
             if awaited is not None:
                 announcements = awaited.announcements
                 connection.execute(_PUT, (_AUDIENCE, *announcements.identity, announcements.next_offset, 0))
-                # Replaced as a whole, in the cursor's transaction: members and position always fit together.
+                # Replaced as a whole, in the cursor's transaction: members and position are always consistent.
                 connection.execute("DELETE FROM event_audience")
                 connection.executemany("INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)", awaited.rows())
 
     def awaited(self) -> Sequence[StoredSubscriber]:
-        """Who was waited for, and who no longer was, when it was last noted."""
+        """The awaited subscribers and the dropped ones, when they were last noted."""
         rows = self._file.rows(
             "SELECT sling_id, name, since_ms, left_ms, next_offset FROM event_audience ORDER BY left_ms, name"
         )

@@ -102,7 +102,7 @@ class PublisherPorts:
         state: What it remembers: intents, receipts, and what was last published of which source.
         clock: The time.
         failpoints: Where tests make it fail.
-        random: For package ids; the system's source of randomness unless a test needs to foresee them.
+        random: For package ids; the system's source of randomness unless a test needs predictable ids.
         references: How references to packages are written, and signed where there is a key.
         meter: Measures publications.
         tracer: Records spans of publications.

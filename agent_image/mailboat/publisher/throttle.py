@@ -4,7 +4,7 @@ The delay of a request grows with the backlog, as in Sling (SLING-12218): none u
 there, the longest from twice the limit on. Only subscribers whose queue can be cleared count (SLING-12429). What
 differs: a caller with a long delay gets no thread but a time to retry; a retry after that time is admitted. Each
 caller has a place in time of its own, so the pace of one is not the pace of another; requests that it sends at once
-are let in one after the other. Without tokens a caller is who it says to be, so fairness is voluntary then.
+are admitted one after another. Without tokens callers name themselves, so fairness is voluntary then.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Throttle:
         """Return when the caller's request may go on, at most `MAX_HELD_SECONDS` later.
 
         Raises:
-            ThrottledError: It would have to wait longer. The caller is let in when it comes again after that time.
+            ThrottledError: It would have to wait longer. A retry after that time is admitted.
         """
         delay = self.delay_seconds(backlog)
         wait_seconds = self._place(caller, delay)

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
         appended_ms: When the log took it, milliseconds since 1970 UTC.
         first_path: The first path of the request, cut to `MAX_TEXT_BYTES`; empty if absent.
         path_count: How many paths the request has.
-        user_id: Who asked; empty when the message doesn't say.
+        user_id: Caller of the request; empty when the message has none.
     """
 
     offset: Offset

@@ -124,7 +124,7 @@ class FailedPackages:
         return self._bytes
 
     def apply(self, status: Message) -> None:
-        """Take in a status; other messages of the topic mean nothing here."""
+        """Apply a status; other messages of the topic are ignored."""
         if not isinstance(status, StatusMessage):
             return
         key = _QueueKey(status.pub_agent_name, QueueName(status.sub_sling_id, status.sub_agent_name))

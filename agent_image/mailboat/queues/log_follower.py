@@ -38,7 +38,7 @@ class LogFollower:
         Raises:
             JournalUnavailableError: Try again; nothing was lost.
         """
-        if self._reader.next_offset > self._view.known_to:  # the last batch was read, and not taken in
+        if self._reader.next_offset > self._view.known_to:  # the last batch was read, but not applied
             self._restart()
             return 0
         try:

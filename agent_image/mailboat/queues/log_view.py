@@ -3,9 +3,9 @@
 It has two parts within one budget of bytes. The offsets of the packages (`offsets`) say how long each queue is; they
 take half of the budget at most. The details (`columns`) are kept where callers read, which is the end, where new
 packages arrive, and the beginnings of the queues; those that were not read for the longest time are dropped first. One
-hundred subscribers share one picture; each of them is only a position.
+hundred subscribers share one view; each of them is only a position.
 
-Nothing here waits or reads: all is arithmetic under a lock. Who fills it is in `following`, who reads pages in `pages`.
+Nothing here waits or reads: all is arithmetic under a lock. `log_follower` fills it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LogView:
 
     @property
     def generation(self) -> int:
-        """Changes with each `restart`, so that what was read of a log that is gone is not taken in."""
+        """Changes with each `restart`, so that batches of a log that is gone are not applied."""
         return self.counts.restarts
 
     @property
@@ -121,7 +121,7 @@ class LogView:
             self._details_bytes = 0
 
     def extend(self, decoded: DecodedRecords, known_to: Offset) -> None:
-        """Take in what the follower read: all that is up to `known_to`, in order. That moves last, once all is in."""
+        """Apply the follower's batch, in order and up to `known_to`, which moves last."""
         with self._lock:
             self._extend_details(decoded.entries, self._offsets.known_to, known_to)
             self._bounds = Bounds(self._bounds.earliest_offset, max(self._bounds.next_offset, known_to))

@@ -130,7 +130,7 @@ class OffsetColumns:
         self.known_to = known
 
     def extend(self, entries: Iterable[Entry], known_to: Offset, pieces: Iterable[Offset] = ()) -> None:
-        """Take in what follows at the end, up to `known_to`."""
+        """Append what follows at the end, up to `known_to`."""
         for offset in pieces:
             self._pieces.append(offset)
         for entry in entries:
@@ -139,7 +139,7 @@ class OffsetColumns:
         self._forget_beyond_budget()
 
     def extend_back(self, entries: Iterable[Entry], known_from: Offset, pieces: Iterable[Offset] = ()) -> None:
-        """Take in what lies before the beginning, from `known_from` on."""
+        """Prepend what lies before the beginning, from `known_from` on."""
         self._pieces.prepend(list(pieces))
         earlier: dict[AgentName, list[int]] = {publisher: [] for publisher in self._columns}
         for entry in entries:

@@ -162,7 +162,7 @@ class PackageReports:
         return self._range_count
 
     def apply(self, status: Message) -> None:
-        """Take in a status; other messages of the topic mean nothing here."""
+        """Apply a status; other messages of the topic are ignored."""
         if not isinstance(status, StatusMessage) or not self._is_wanted(status.pub_agent_name):
             return
         with self._lock:

@@ -26,7 +26,7 @@ class StatusListener(Protocol):
     """What is made of the messages of the status topic."""
 
     def apply(self, status: Message) -> None:
-        """Take in a message; any that means nothing here is ignored."""
+        """Apply a message; unrelated messages are ignored."""
 
     def clear(self) -> None:
         """Forget all: the topic is another one, or is read from its beginning."""

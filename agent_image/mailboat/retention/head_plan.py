@@ -42,7 +42,7 @@ class HeadPlan:
     Attributes:
         head: Where the head should be; where it is, when nothing is to be done.
         reason: Why there.
-        holders: Who holds it back: the slowest of those that matter.
+        holders: The slowest of the subscribers that matter: they hold it back.
         losers: Subscribers that lose packages by it, as the ceiling wins over them.
     """
 

@@ -4,7 +4,7 @@ Each turn may be broken off anywhere and done again: nothing is kept but what th
 two keepers at once do no more than one. A keeper that starts reads the package topic once, from its head. Called by the
 agent from a thread of its own, and by `mailboat journal retention`.
 
-Who matters for retention: durable subscribers, registered by their announcements, and the others while alive.
+The subscribers that matter for retention: durable ones, registered by their announcements, and the others while alive.
 
 A fold over the discovery topic: announcements, deregistrations, and the registry that the last truncating agent carried
 forward, so that a subscriber that was away longer than announcements are kept is still known. A registration ends when
@@ -63,7 +63,7 @@ class Registry:
         self._as_of = 0
 
     def apply(self, announced: Announced, bounds: Bounds) -> None:
-        """Take in an announcement; the newest counts, also when its position went back.
+        """Apply an announcement; the newest counts, also when its position went back.
 
         One that has read nothing yet is kept everything that the log holds at that moment. A position beyond the end
         is not believed: no subscriber can have read that far, so what was known before counts.
@@ -205,7 +205,7 @@ class Turn:
         plan: Where the head should be.
         freed_bytes: About what lies before it.
         dropped: Durable subscribers whose registration ended, as they were silent for too long.
-        registrations: Who matters now, and whether durable.
+        registrations: The subscribers that matter now, and whether durable.
     """
 
     bounds: Bounds

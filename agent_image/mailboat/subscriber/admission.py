@@ -141,7 +141,7 @@ class ImportGuard:
         self.check()
 
     def guarded(self, change: TreeChange, deadline: Deadline | None) -> TreeChange:
-        """The same change; reading its records raises ImportTimeoutError or StopAskedError when the time is over."""
+        """The same change; reading its records raises ImportTimeoutError or StopAskedError at the timeout."""
         return change._replace(records=self._records(change.records, deadline))
 
     def _records(self, records: Iterable[NodeRecord], deadline: Deadline | None) -> Iterator[NodeRecord]:

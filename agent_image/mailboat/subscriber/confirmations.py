@@ -28,7 +28,7 @@ _GROWTH: Final = 4
 
 
 class StatusSender(NamedTuple):
-    """Who sends confirmations, and where to."""
+    """The sender of confirmations, and their destination."""
 
     sling_id: SlingId
     name: AgentName

@@ -58,7 +58,7 @@ class SubscriberPhase(enum.StrEnum):
     """The subscriber waits until its golden subscriber, named after the state, has imported the next package."""
 
     SUSPENDED = "suspended"
-    """Imports are suspended by a command, until its time is over or `mailboat subscribers resume` is called."""
+    """Imports are suspended by a command, until its time has passed or `mailboat subscribers resume` is called."""
 
     STOPPED = "stopped"
     """The subscriber ended: it was stopped, or going on could lose content; then its error is a named state."""
@@ -188,7 +188,7 @@ class ImportedBatch(NamedTuple):
 
 
 class ImportMeter(Protocol):
-    """Who measures imports. Called from the subscriber's thread, once a commit; must not block."""
+    """Measures imports. Called from the subscriber's thread, once a commit; must not block."""
 
     def began(self) -> None:
         """A transaction begins."""

@@ -554,7 +554,7 @@ class PackageRuns:
         self._next = 0
 
     def run_at(self, begin: int) -> Run | None:
-        """The run that begins with a record; None where it is to be imported by itself."""
+        """The run that begins with a record; None where it is imported alone."""
         if begin < self._next or not self._tries or len(self._records) - begin < FEW:
             return None
         packages = self._packages_from(begin)

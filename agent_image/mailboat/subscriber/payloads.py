@@ -63,7 +63,7 @@ class Payloads:
         Args:
             message: It carries a reference to its package.
             offset: Where it stands.
-            check: Called now and then, also while a store lets us wait; raises when the time is over.
+            check: Called now and then, also while a store makes the subscriber wait; raises at the timeout.
 
         Raises:
             BlobMissingError, BlobCorruptError, LimitExceededError, ReferenceRefusedError, StorageFullError.

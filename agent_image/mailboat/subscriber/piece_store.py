@@ -179,7 +179,7 @@ class PieceStore:
             message: Its `payload_ref` names the pieces.
             offset: The offset of the message; its pieces have lower offsets.
             max_bytes: The largest package that is taken.
-            check: Called between reads; raises when the time is over.
+            check: Called between reads; raises at the timeout.
 
         Raises:
             PiecesMissingError, PackageCorruptError, LimitExceededError: The package can't be had.

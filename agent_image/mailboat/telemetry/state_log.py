@@ -24,7 +24,7 @@ class StateLogger:
         self._is_calm = False
 
     def progressed(self, statistics: SubscriberStatistics) -> None:
-        """Take in a snapshot."""
+        """Apply a snapshot."""
         if statistics.phase is SubscriberPhase.CURRENT:
             if not self._is_calm:
                 self._is_calm = True
@@ -44,7 +44,7 @@ class StateLogger:
             _LOG.warning("%s waits: %s", self._name, cause.message, extra=self._about(statistics))
 
     def given_up(self, statistics: SubscriberStatistics) -> None:
-        """Take in that a package went to the error queue."""
+        """Log that a package went to the error queue."""
         self._is_calm = False
         cause = "" if statistics.cause is None else statistics.cause.message
         where = self._about(statistics)

@@ -74,7 +74,7 @@ class SubscriberMetrics:
         self._packages.observe(len(batch.records))
 
     def progressed(self, statistics: SubscriberStatistics) -> None:
-        """Take in a snapshot: counts failures as they come and go."""
+        """Apply a snapshot: counts failures as they come and go."""
         self._began = None
         attempts, cause = statistics.attempts, statistics.cause
         if self._ready_seconds is None and statistics.is_ready:
@@ -89,7 +89,7 @@ class SubscriberMetrics:
         self._attempts, self._phase = attempts, statistics.phase
 
     def given_up(self, statistics: SubscriberStatistics) -> None:
-        """Take in that a package went to the error queue: its last failure counts, and it did not recover."""
+        """Count a package that went to the error queue: its last failure counts, and it did not recover."""
         self.progressed(statistics)
         self._attempts, self._phase = 0, SubscriberPhase.IMPORTING
 

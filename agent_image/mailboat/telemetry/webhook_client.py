@@ -74,7 +74,7 @@ class _Connection(http.client.HTTPConnection):
         raise failure
 
     def abort(self) -> None:
-        """The time is over: end whatever is read or written. From another thread."""
+        """Abort reads and writes at the timeout. Called from another thread."""
         line = self._line  # `sock` is forgotten while an answer that ends with the connection is read
         if line is not None:
             with suppress(OSError):

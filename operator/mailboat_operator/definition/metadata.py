@@ -22,7 +22,7 @@ class Metadata(Frozen):
         deleted_at: When its deletion was asked for; None as long as it is wanted.
         labels: Its labels.
         annotations: Its annotations.
-        finalizers: Who has to do something before it goes.
+        finalizers: Controllers that have to act before it is deleted.
         owner_uid: Uid of the object that controls it; empty if none does.
     """
 

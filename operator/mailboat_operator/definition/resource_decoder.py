@@ -270,7 +270,7 @@ def _time(found: Mapping[Any, Any], name: str) -> datetime | None:
 
 
 def _parse_time(value: object, path: str) -> datetime:
-    if isinstance(value, datetime):  # YAML and some clients read times by themselves
+    if isinstance(value, datetime):  # YAML and some clients parse times
         return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     try:
         made = datetime.fromisoformat(value) if isinstance(value, str) and len(value) <= 40 else None

@@ -14,7 +14,7 @@ LONGEST_SLEEP_SECONDS: Final = 3600.0
 
 
 def plan_finished(one: Distribution | PackageBuild, now: datetime) -> Plan:
-    """What finished is not touched any more, but for going away when its time is over."""
+    """A finished object is only deleted, when its time to live has passed."""
     ttl, finished_at = one.spec.ttl_seconds_after_finished, one.status.finished_at
     if ttl is None or finished_at is None:
         return Plan((), None, LONGEST_SLEEP_SECONDS)

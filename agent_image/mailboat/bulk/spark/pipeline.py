@@ -71,7 +71,7 @@ PIECES_AT_ONCE: Final = 2
 ATTEMPTS: Final = 4
 _PAUSE_SECONDS: Final = 0.5
 _FOR_PEOPLE: Final = (StorageFullError, StorageReadOnlyError)
-"""What no pause mends: the build ends by this name."""
+"""Failures that no pause repairs: the build ends with this error."""
 
 
 class SmallBuild(NamedTuple):

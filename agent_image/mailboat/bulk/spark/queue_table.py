@@ -35,7 +35,7 @@ from mailboat.queues.entries import Entry, decode_entries
 
 
 class Waiter(NamedTuple):
-    """Who waits for what: a subscriber with its position, for one query."""
+    """A subscriber with its position, for one query."""
 
     name: AgentName
     instance: str

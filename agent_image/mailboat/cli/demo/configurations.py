@@ -72,7 +72,7 @@ def _document(setting: Setting, agent: DemoProcess) -> dict[str, Any]:
 
 
 def _patience(agent: DemoProcess) -> dict[str, Any]:
-    """Golden never gives a package up by itself: a person decides."""
+    """Golden never gives a package up: a person decides."""
     known: dict[str, Any] = {"announce_seconds": ANNOUNCE_SECONDS}
     return {**known, "max_retries": None, "longest_pause_seconds": 1.0} if agent.name == GOLDEN else known
 

@@ -45,7 +45,7 @@ _STORAGE_SECTIONS: Final = ("journal", "blobs")
 DIFFERENT_EXIT_CODE: Final = 1
 
 _PORTS: Final = range(20_000, 28_000)
-"""Below those that systems give by themselves: a connection, or another server, could have it before the publisher."""
+"""Below the ephemeral ports: a connection, or another server, could take one of those before the publisher."""
 
 _OF_A_PROCESS: Final = 32
 """Demos that search at the same time begin at different ports."""

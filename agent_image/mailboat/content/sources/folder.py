@@ -205,7 +205,7 @@ class FolderSource:
                 node = self._listed_folder(place) if is_folder else self._listed_file(place)
                 below = list(self._listed_children(place)) if is_folder and is_deep else []
             except SourceChangedError:
-                continue  # it went away, which is as good as never having been there
+                continue  # removed meanwhile, which is as good as never having been there
             except _REFUSALS as error:
                 yield UnlistedEntry(place.path, error)
                 continue
@@ -266,7 +266,7 @@ class FolderSource:
                 if name is not None:
                     yield self._place(parse_path(child_of(place.path, name)), place.disk, entry)
             except SourceChangedError:
-                continue  # it went away
+                continue  # removed meanwhile
             except _REFUSALS as error:
                 yield UnlistedEntry(shown, error)
 

@@ -37,7 +37,7 @@ class RedriveOrder:
     """What a re-drive asks for.
 
     Attributes:
-        subscriber: Who gave the packages up.
+        subscriber: Subscriber that gave the packages up.
         offsets: The packages' offsets.
         wait_seconds: How long to wait for the subscriber's answers.
     """

@@ -159,7 +159,7 @@ def is_answered(view: CommandView) -> bool:
 
 
 async def answered(ports: ApiPorts, call: CurrentCall, sent: CommandView, wait_seconds: float) -> CommandView:
-    """The command once its subscriber has answered it, or when the time is over."""
+    """The command once its subscriber has answered it, or at the timeout."""
     call.concerns({"verb": sent.verb, "subscriber": sent.subscriber, "command": sent.id, "offset": sent.offset})
     if is_answered(sent) or wait_seconds <= 0.0:
         return sent

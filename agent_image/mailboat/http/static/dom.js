@@ -150,7 +150,7 @@ export function pager(page, pages, go) {
     h("button", { type: "button", disabled: page >= pages - 1, onclick: () => go(page + 1) }, "Next"));
 }
 
-// A bar of shares: [[colour class, count], …] of a total. The numbers stand beside it, so it is hidden from readers.
+// A bar of shares: [[colour class, count], …] of a total. The numbers are next to it, so it is hidden from readers.
 export function bar(shares, total) {
   let left = 0;
   const parts = total ? shares.filter(([, share]) => share).map(([colour, share]) => {
@@ -162,7 +162,7 @@ export function bar(shares, total) {
   return h("svg", { class: "bar", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" }, parts);
 }
 
-// A plot of one figure over time. A screen reader hears the sentence that sums it up.
+// A plot of one figure over time. A screen reader reads the sentence that sums it up.
 export function plot(title, samples, figure, unit) {
   const known = samples.filter((sample) => sample[figure] !== null);
   const high = known.reduce((most, sample) => Math.max(most, sample[figure]), 0);

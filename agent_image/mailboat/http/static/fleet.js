@@ -91,5 +91,5 @@ export const ORDERS = {
   name: byName, lag: descending("lag"), rate: descending("rate_per_second"), eta: descending("eta_seconds"), given_up: descending("given_up"),
 };
 
-// Whether a person has something to look at: an error, a stop, a silence, or packages in the error queue.
+// Whether something needs attention: an error, a stop, a silence, or packages in the error queue.
 export const needsAttention = (subscriber) => urgency(subscriber) < 4 || Boolean(subscriber.given_up) || Boolean(subscriber.after_calls?.set_aside);

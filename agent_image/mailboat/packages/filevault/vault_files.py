@@ -36,7 +36,7 @@ class VaultDirectory(Protocol):
 
     @property
     def is_explicit(self) -> bool:
-        """Whether it is there by itself, not only because something is in it."""
+        """Whether the archive has an entry for it, not only for what it contains."""
 
     def files(self) -> Mapping[str, VaultFile]:
         """Files in it, by name."""

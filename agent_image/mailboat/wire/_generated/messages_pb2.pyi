@@ -436,7 +436,7 @@ class DiscoveryMessage(_message.Message):
     given_up: _builtins.int
     """packages in its error queue"""
     next_offset: _builtins.int
-    """of the package topic, to read next; `offset` of the states can't tell 0 from never"""
+    """of the package topic, to read next; in `offset` of the states 0 can also mean never"""
     follows_all: _builtins.bool
     """every publisher; the position for those without a state is `next_offset`"""
     @_builtins.property

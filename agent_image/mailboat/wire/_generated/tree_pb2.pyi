@@ -3,7 +3,7 @@
 isort:skip_file
 Nodes as they are stored and travel, and the `tree` package format. Specified in docs/formats/tree.md.
 
-Edition 2023 with its defaults: every field knows whether it is present, and a string that is not UTF-8 makes the
+Edition 2023 with its defaults: every field has presence, and a string that is not UTF-8 makes the
 message unreadable.
 """
 

@@ -259,7 +259,7 @@ def _named(delivery: DistributionView) -> set[str]:
 
 
 def _missed(delivery: DistributionView, pools: Sequence[PoolSize]) -> Mapping[str, str]:
-    """Who is past it without an import that is known, and why; a stranger that does not follow the publisher is not."""
+    """The subscribers that passed it without a known import, and why; not those that do not follow the publisher."""
     expected = set(_expected(pools))
     skipped = {
         skip.subscriber: f"skipped ({skip.reason})"

@@ -5,7 +5,7 @@ takes the operator's metric, since the metrics of all members say the same and w
 
 Both scale the pool through its scale subresource, so the number of pods has one owner. A few members are added at a
 time, as each has to catch up before it helps; one is removed at a time. An unknown metric removes no member: the
-autoscaler of Kubernetes keeps the number by itself, and KEDA by its `fallback`.
+autoscaler of Kubernetes keeps the number, and KEDA does by its `fallback`.
 """
 
 from __future__ import annotations

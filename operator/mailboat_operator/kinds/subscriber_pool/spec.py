@@ -313,7 +313,7 @@ def _promises_cpu(holder: Container | SubscriberPoolSpec) -> bool:
 
 
 class SubscriberPoolSpec(Frozen):
-    """Who subscribes to what, and what serves it."""
+    """Members, the publishers that they follow, and the pods that serve the content."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
