@@ -4,6 +4,8 @@ The first step of every make target. It runs on the machine's own Python with th
 with uv, which it installs by hash into the cache (`requirements/installer.txt`). Packages are named with hashes in
 `requirements/*.txt`. The package index is the one that pip is configured for.
 
+Without a terminal it prints a line with the seconds of each step; in a terminal uv shows its own progress.
+
 A stamp with the name of the lock, and the digest of the lock and of `pyproject.toml`, makes a repeated run instant. A
 file lock serializes two runs in one checkout.
 """
@@ -19,7 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -51,28 +55,23 @@ def install(name: str) -> int:
         return 0
     started = time.monotonic()
     try:
-        if fresh:
-            shutil.rmtree(VENV, ignore_errors=True)
-            run_uv(["venv", "--quiet", "--python", sys.executable, str(VENV)])
         print(f"Installing requirements/{name}.txt into .venv", flush=True)
+        with step("uv, the installer"):
+            _uv()
+        if fresh:
+            with step(f".venv for Python {sys.version.split()[0]}"):
+                shutil.rmtree(VENV, ignore_errors=True)
+                run_uv(["venv", "--quiet", "--python", sys.executable, str(VENV)])
         STAMP.unlink(missing_ok=True)
         python = VENV / "bin" / "python"
-        sync(python, f"requirements/{name}.txt")
-        run_uv(
-            [
-                "pip",
-                "install",
-                "--python",
-                str(python),
-                "--quiet",
-                "--no-deps",
-                "--no-build-isolation",
-                "--editable",
-                ".",
-            ]
-        )
-        # uv keeps each revision of an unpacked source distribution, and PySpark's takes 900 MB
-        run_uv(["cache", "prune", "--quiet"])
+        with step(f"the packages of requirements/{name}.txt"):
+            sync(python, f"requirements/{name}.txt")
+        with step("Mailboat, editable"):
+            options = ["--quiet", "--no-deps", "--no-build-isolation"]
+            run_uv(["pip", "install", "--python", str(python), *options, "--editable", "."])
+        with step("old files of uv's cache removed"):
+            # uv keeps each revision of an unpacked source distribution, and PySpark's takes 900 MB
+            run_uv(["cache", "prune", "--quiet"])
     except subprocess.CalledProcessError as error:
         command = " ".join(map(str, error.cmd[:3]))
         return _refuse(
@@ -82,6 +81,18 @@ def install(name: str) -> int:
     STAMP.write_text(_wanted(name))
     print(f"Installed in {time.monotonic() - started:.0f} s", flush=True)
     return 0
+
+
+@contextlib.contextmanager
+def step(
+    name: str, into: TextIO | None = None, monotonic_seconds: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """Print the seconds of a step that was done, unless the output is a terminal."""
+    output = sys.stdout if into is None else into
+    started = monotonic_seconds()
+    yield
+    if not output.isatty():
+        print(f"{monotonic_seconds() - started:6.1f} s  {name}", file=output, flush=True)
 
 
 def sync(python: Path, lock: str) -> None:
