@@ -2,9 +2,9 @@
 
 A claim is a document that one of several can create, with a number. A driver that finds the newest claim dead (its
 process is gone from this machine, or it was not renewed for a while) creates the next number; of a claim of another
-machine a driver waits to see whether it is renewed. The owner looks, every few seconds, whether a newer one is there, and stops
-before its next package: a driver that was frozen can't go on. Between a look and an append there is an instant; what
-slips through is the same package with the same request id, and changes nothing at subscribers.
+machine a driver waits to see whether it is renewed. The owner looks, every few seconds, whether a newer one is there,
+and stops before its next package: a driver that was frozen can't go on. Between a look and an append there is an
+instant; what slips through is the same package with the same request id, and changes nothing at subscribers.
 """
 
 from __future__ import annotations
