@@ -32,6 +32,8 @@ CHART = ROOT / "helm" / "mailboat"
 DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
 RUNBOOKS = "https://mailboat-dev.github.io/mailboat/alerts.html"
 AUTHOR = 'namespace="shop",publisher="author"'
+HOME_DISK = 'pod="author-0",used_by="home, journal, blobs"'
+TARGET_DISK = 'pod="author-0",used_by="target of web"'
 SCRAPING = {"scrape_interval": "1s", "scrape_timeout": "1s"}
 LOOKS, LOOK_SECONDS = 60, 1.0
 """Once per scrape: more than a minute is a failure."""
@@ -104,7 +106,7 @@ CASES: list[tuple[str, str, str, str, str]] = [
         "0+1x60",
         "warning",
     ),
-    ("MailboatDiskAlmostFull", 'mailboat_agent_disk_free_bytes{pod="author-0"}', "11x60", "9x60", "critical"),
+    ("MailboatDiskAlmostFull", f"mailboat_agent_disk_free_bytes{{{TARGET_DISK}}}", "11x60", "9x60", "critical"),
 ]
 """Alert, series, its values a minute apart when all is well and when something is wrong, and the severity."""
 
@@ -156,6 +158,27 @@ def busy_receiver(taken: str, waiting: str) -> dict[str, Any]:
     return {"interval": "1m", "input_series": inputs, "promql_expr_test": looks}
 
 
+def full_target(rule: dict[str, Any]) -> dict[str, Any]:
+    """Of two file systems of a pod, the one of a target is almost full: the alert names that one only."""
+    [alert] = [item for item in alerts_of(rule) if item["alert"] == "MailboatDiskAlmostFull"]
+    summary = "The disk of author-0 with target of web has 9% left."
+    fired = {
+        "exp_labels": {"pod": "author-0", "used_by": "target of web", "severity": "critical"},
+        "exp_annotations": {**alert["annotations"], "summary": summary},
+    }
+    sizes = {
+        "_free_bytes": {HOME_DISK: "50x60", TARGET_DISK: "9x60"},
+        "_bytes": {HOME_DISK: "100x60", TARGET_DISK: "100x60"},
+    }
+    inputs = [
+        {"series": f"mailboat_agent_disk{name}{{{disk}}}", "values": values}
+        for name, disks in sizes.items()
+        for disk, values in disks.items()
+    ]
+    rules = [{"alertname": alert["alert"], "eval_time": "40m", "exp_alerts": [fired]}]
+    return {"interval": "1m", "input_series": inputs, "alert_rule_test": rules}
+
+
 def test_each_alert_fires_when_something_is_wrong_and_not_before(rule: dict[str, Any], tmp_path: Path) -> None:
     assert {name for name, *_ in CASES} == {item["alert"] for item in alerts_of(rule)}
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule))
@@ -167,10 +190,11 @@ def test_each_alert_fires_when_something_is_wrong_and_not_before(rule: dict[str,
             query = {"expr": f'count({shown[:-1]},severity="{severity}"}}) or vector(0)', "eval_time": eval_time}
             query["exp_samples"] = [{"labels": "{}", "value": expected}]
             inputs = [{"series": series, "values": values}]
-            inputs += [{"series": 'mailboat_agent_disk_bytes{pod="author-0"}', "values": "100x60"}]
+            inputs += [{"series": f"mailboat_agent_disk_bytes{{{TARGET_DISK}}}", "values": "100x60"}]
             tests.append({"interval": "1m", "input_series": inputs, "promql_expr_test": [query]})
     tests.append(busy_receiver("0+5x30 150x30", "3x60"))
     tests.append(busy_receiver("0+1x60", "3x30 20+5x30"))  # it goes on slowly, and more events come
+    tests.append(full_target(rule))
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
     promtool = program("promtool")

@@ -30,6 +30,7 @@ from mailboat.subscriber.piece_store import PieceFigures
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.catalogue import CATALOGUE, Kind
+from mailboat.telemetry.disk_space import DiskSpace, Place
 from mailboat.telemetry.event_delivery import DeliveryStatistics
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
@@ -414,7 +415,7 @@ def everything(bench: Bench, accounts: MemoryAccounts) -> AgentMetrics:
     meter.progressed(bench.statistics)
     bench.metrics.watch(lambda: [FleetFigures("author", 1, ("current",), (QueueFigures("IDLE", 0),))])
     bench.metrics.requests.record("GET", "/x", 200, 0.1)
-    bench.metrics.watch_disk(Path("/"))
+    bench.metrics.add(DiskSpace([Place("home", Path("/"))]))
     bench.metrics.add(accounts)
     upkeep = UpkeepMetrics(
         RetentionFigures(), UpkeepFigures(kept={SweepDecision.YOUNG: 1}, kept_bytes={SweepDecision.YOUNG: 9})

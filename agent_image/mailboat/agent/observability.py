@@ -7,8 +7,10 @@ the control service: they need a process that stays. Everything is stopped withi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import QueueView, SubscriberStatusView
@@ -17,6 +19,8 @@ from mailboat.composition.configured_jobs import job_rules
 from mailboat.composition.event_receivers import event_filter, mail_sender, receiver_mistakes, webhook_sender
 from mailboat.config.decoder import ConfigInvalidError, invalid_config
 from mailboat.config.receivers import EventFilterConfig
+from mailboat.content.locations import parse_target
+from mailboat.errors import UsageError
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.model.messages import JOB_TOPIC, TopicRole
@@ -24,6 +28,7 @@ from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventPorts, EventSettings
 from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
+from mailboat.telemetry.disk_space import DiskSpace, Place
 from mailboat.telemetry.event_delivery import (
     DeliveryPorts,
     DeliveryStatistics,
@@ -68,7 +73,7 @@ class Observability:
         self._home = home
         self._clock = clock
         self._metrics = AgentMetrics(clock)
-        self._metrics.watch_disk(home.path)
+        self._metrics.add(DiskSpace(tuple(written_places(home))))
         self._publishers: dict[str, PublisherMetrics] = {}
         self._running: list[DistributedNotifier | EventDelivery] = []
         self._opened = ExitStack()
@@ -207,6 +212,20 @@ class Observability:
         tracer = otlp_tracer("mailboat", endpoint)
         self._opened.callback(tracer.close)
         return tracer
+
+
+def written_places(home: Home) -> Iterator[Place]:
+    """What the agents of a home write to, as the configuration says."""
+    yield Place("home", home.path)
+    if home.config.journal.kafka is None:
+        yield Place("journal", home.journal_path)
+    if home.config.blobs.s3 is None:
+        yield Place("blobs", home.blobs_path)
+    for subscriber in home.config.agents.subscribers:
+        with suppress(UsageError):  # the subscriber stops with this error, which says more
+            yield Place(f"target of {subscriber.name}", parse_target(home.resolve(subscriber.target)).path)
+    with suppress(FileNotFoundError):  # no folder can be written; uploads to buckets and large archives need one
+        yield Place("temporary files", Path(gettempdir()))
 
 
 def _is_for(chosen: EventFilterConfig, publisher: str, *, is_first: bool) -> bool:

@@ -318,8 +318,13 @@ JOBS_WASTED: Final = _counter("jobs_wasted_claims", "Claimed calls that another 
 
 HTTP_REQUESTS: Final = _counter("http_requests", "API requests, by route and status.", ("method", "route", "status"))
 HTTP_SECONDS: Final = _histogram("http_request_seconds", "Duration of API requests.", SECONDS_BUCKETS, ("route",))
-DISK_BYTES: Final = _gauge("agent_disk_bytes", "Size of the file system that holds the agent's home.")
-DISK_FREE: Final = _gauge("agent_disk_free_bytes", "Bytes of it that the agent may still write.")
+_USED_BY: Final = ("used_by",)
+DISK_BYTES: Final = _gauge(
+    "agent_disk_bytes",
+    "Size of each file system that holds the agent's home, journal, blobs, targets or temporary files.",
+    _USED_BY,
+)
+DISK_FREE: Final = _gauge("agent_disk_free_bytes", "Bytes of it that the agent may still write.", _USED_BY)
 MEMORY_LIMIT: Final = _gauge("agent_memory_limit_bytes", "Memory limit of the agent's control group.")
 MEMORY_ACCOUNT: Final = _gauge("agent_memory_account_bytes", "What a bounded structure in memory holds.", ("account",))
 MEMORY_ACCOUNT_LIMIT: Final = _gauge("agent_memory_account_limit_bytes", "Its limit.", ("account",))

@@ -7,11 +7,8 @@ format: OpenMetrics where it asks for it, else the Prometheus text format.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -60,7 +57,6 @@ class AgentMetrics:
         self._contributors: list[Contributor] = [self.requests]
         self._subscribers: dict[str, SubscriberMetrics] = {}
         self._fleet: Callable[[], Iterable[FleetFigures]] | None = None
-        self._folder: Path | None = None
         self._failed_scrapes = 0
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -94,10 +90,6 @@ class AgentMetrics:
         """Ask for queues and subscribers at each scrape. A failure is counted, and costs only these metrics."""
         self._fleet = fleet
 
-    def watch_disk(self, folder: Path) -> None:
-        """Export the size of the file system that holds the folder, and what is free of it."""
-        self._folder = folder
-
     def render(self, accept: str = "") -> Exposition:
         """All metrics, in the format that the `Accept` header of a scraper asks for."""
         encode, content_type = choose_encoder(accept)
@@ -112,7 +104,6 @@ class AgentMetrics:
         for contributor in contributors:
             contributor.collect(samples)
         self._collect_fleet(samples)
-        self._collect_disk(samples)
         samples.add(catalogue.QUEUE_ERRORS, (), self._failed_scrapes)
         yield from samples.families()
 
@@ -125,14 +116,6 @@ class AgentMetrics:
         except MailboatError as error:
             self._failed_scrapes += 1
             _LOG.warning("queues and subscribers could not be read for a scrape: %s", error)
-
-    def _collect_disk(self, samples: Samples) -> None:
-        if self._folder is None:
-            return
-        with suppress(OSError):  # an unknown value has no sample
-            found = os.statvfs(self._folder)
-            samples.add(catalogue.DISK_BYTES, (), found.f_blocks * found.f_frsize)
-            samples.add(catalogue.DISK_FREE, (), found.f_bavail * found.f_frsize)
 
 
 class _Collector:
