@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from mailboat.api.records import CauseView, CommandView
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.errors import JournalUnavailableError, PathRefusedError, ThrottledError
+from mailboat.http import application
 from mailboat.http.agent_server import Probes
 from mailboat.http.application import api_description
 from mailboat.http.description import operations
@@ -255,8 +257,26 @@ def test_the_page_for_people_needs_nothing_from_elsewhere(agent: httpx2.Client) 
     assert targets <= set(re.findall(r'id="([^"]+)"', answer.text))
 
 
-def test_every_operation_is_described_with_an_example_and_its_problems() -> None:
-    document = api_description()
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The description of the API."""
+    return api_description()
+
+
+def test_the_api_is_described_when_a_client_first_asks() -> None:
+    app = application._served_api.__wrapped__()  # a second one: another test may have asked the process's own
+    assert not app.state.description.is_made
+    with ThreadPoolExecutor(4) as clients:
+        first, *others = clients.map(lambda _: app.state.description.texts(), range(4))
+    assert app.state.description.is_made
+    assert all(texts is first for texts in others)
+
+
+def test_paths_that_are_suggested_are_those_of_the_description(document: dict[str, Any]) -> None:
+    assert set(application._served_api().state.paths) == {"/api/docs", "/api/openapi.json", *document["paths"]}
+
+
+def test_every_operation_is_described_with_an_example_and_its_problems(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
     names = [operation["operationId"] for operation in operations(document)]
     assert len(set(names)) == len(names)
@@ -273,8 +293,7 @@ def test_every_operation_is_described_with_an_example_and_its_problems() -> None
         assert all(member.get("description") for member in members.values()), name
 
 
-def test_a_stranger_finds_a_meaning_beside_every_parameter_field_answer_and_header() -> None:
-    document = api_description()
+def test_a_stranger_finds_a_meaning_beside_every_parameter_field_answer_and_header(document: dict[str, Any]) -> None:
     answers = [response for operation in operations(document) for response in operation["responses"].values()]
     answers += document["components"]["responses"].values()
     phrases = {status.phrase for status in HTTPStatus} | {"Successful Response", None, ""}
@@ -292,8 +311,8 @@ def test_a_stranger_finds_a_meaning_beside_every_parameter_field_answer_and_head
     assert figures.keys() == {"text/plain", "application/openmetrics-text"}
 
 
-def test_examples_of_problems_are_what_an_agent_answers() -> None:
-    answers = api_description()["components"]["responses"]
+def test_examples_of_problems_are_what_an_agent_answers(document: dict[str, Any]) -> None:
+    answers = document["components"]["responses"]
     for name, answer in answers.items():
         (shown,) = answer["content"].values()
         assert name == f"Problem{shown['example']['status']}"
@@ -301,9 +320,8 @@ def test_examples_of_problems_are_what_an_agent_answers() -> None:
     assert {"Retry-After"} == answers["Problem429"]["headers"].keys() == answers["Problem503"]["headers"].keys()
 
 
-def test_the_description_keeps_the_rules_of_its_linters() -> None:
+def test_the_description_keeps_the_rules_of_its_linters(document: dict[str, Any]) -> None:
     # what spectral (spectral:oas) and redocly (recommended) found: they need npm, and these are their rules
-    document = api_description()
     assert document["servers"]
     assert document["info"]["contact"]["url"]
     assert document["info"]["license"]["identifier"] == "Apache-2.0"
@@ -328,8 +346,7 @@ def every_schema(node: Any) -> Iterator[dict[str, Any]]:
             yield from every_schema(inner)
 
 
-def test_every_example_fits_its_schema() -> None:
-    document = api_description()
+def test_every_example_fits_its_schema(document: dict[str, Any]) -> None:
     checked = 0
     for operation in operations(document):
         for answer in operation["responses"].values():

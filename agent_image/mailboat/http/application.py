@@ -7,7 +7,6 @@ applications; `server.py` runs them. Called by the command line's `agent run`, a
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from typing import Any, Final, cast, get_args
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -31,7 +31,7 @@ from mailboat.http.event_stream import EventStreams
 from mailboat.http.gate import Gate
 from mailboat.http.ports import ApiPorts
 from mailboat.http.probes import with_ports
-from mailboat.http.reference import PAGE_POLICY, reference_page
+from mailboat.http.reference import PAGE_POLICY, Description
 from mailboat.http.routes import (
     blob_store,
     distributions,
@@ -52,6 +52,23 @@ _UNKNOWN: Final = "unexpected_keyword_argument"
 """What the framework calls a member that a record does not have."""
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_ROUTERS: Final = (
+    members.router,
+    distributions.router,
+    distributions.builds,
+    queues.router,
+    error_queue.router,
+    job_schedules.router,
+    job_requests.router,
+    log.router,
+    blob_store.router,
+    probe_operations.router,
+    sling.router,
+    queues.commands,
+    queues.commands_to_subscribers,
+    distributions.changes,
+    distributions.plans,
+)
 _SUMMARY: Final = "Publish content to any number of subscribers, and see which have it."
 
 
@@ -68,23 +85,25 @@ def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
     """
     streams = EventStreams(ports.feed, ports.clock, ports.stopping, max(1, config.max_connections // 2))
     streams.account_for(ports.memory)
-    app = with_ports(_described_api(), ports, streams=streams)
+    app = with_ports(_served_api(), ports, streams=streams)
     return Gate(app, config, folder, ports.clock, ports.audit, ports.telemetry.requests)
 
 
 @cache
-def _described_api() -> FastAPI:
-    """Return the routes with their description; one for the process, as nothing in it belongs to one agent."""
+def _served_api() -> FastAPI:
+    """Return the routes; one application for the process, as nothing in it belongs to one agent."""
     app = _bare_api()
-    document = describe(app)
-    app.state.paths = ("/api/docs", "/api/openapi.json", *document["paths"])
-    text, page = json.dumps(document, ensure_ascii=False), reference_page(document)
+    routes = [route for router in _ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    app.state.paths = ("/api/docs", "/api/openapi.json", *dict.fromkeys(route.path_format for route in routes))
+    description = app.state.description = Description(api_description)
 
-    async def openapi(_: Request) -> Response:
-        return Response(text, media_type="application/json")
+    # no coroutines: the description is made in a thread, and the others are served meanwhile
+    def openapi(_: Request) -> Response:
+        return Response(description.texts().document, media_type="application/json")
 
-    async def docs(_: Request) -> Response:
-        return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
+    def docs(_: Request) -> Response:
+        headers = {"Content-Security-Policy": PAGE_POLICY}
+        return Response(description.texts().page, media_type="text/html", headers=headers)
 
     for path in DASHBOARD_PATHS:
         app.add_route(path, dashboard, include_in_schema=False)
@@ -109,24 +128,8 @@ def _bare_api() -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    for router in (
-        members.router,
-        distributions.router,
-        distributions.builds,
-        queues.router,
-        error_queue.router,
-        job_schedules.router,
-        job_requests.router,
-        log.router,
-        blob_store.router,
-        probe_operations.router,
-        sling.router,
-    ):
+    for router in _ROUTERS:
         app.include_router(router)
-    app.include_router(queues.commands)
-    app.include_router(queues.commands_to_subscribers)
-    app.include_router(distributions.changes)
-    app.include_router(distributions.plans)
     for kind, handler in {**HANDLERS, RequestValidationError: _answer_mistakes}.items():
         app.add_exception_handler(kind, handler)
     return app

@@ -1,15 +1,17 @@
 """The API's description as one page for people: no script, nothing from elsewhere, readable in a terminal too.
 
-Made once of the OpenAPI document, so it can't say anything else. Served at `/api/docs`.
+Made once of the OpenAPI document, so it can't say anything else, and when a client first asks for one of them. Served
+at `/api/docs`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 PAGE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 
@@ -21,6 +23,36 @@ pre { padding: .75rem; overflow: auto } table { border-collapse: collapse } td, 
 .75rem .2rem 0; vertical-align: top; border-bottom: 1px solid #eee } summary { cursor: pointer }
 @media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd } code, pre { background: #2a2a2a } }
 """
+
+
+class _Texts(NamedTuple):
+    """The description as JSON and as a page."""
+
+    document: str
+    page: str
+
+
+class Description:
+    """The texts of an API's description. Making them takes half a CPU second, and few agents are asked for them."""
+
+    def __init__(self, describe: Callable[[], Mapping[str, Any]]) -> None:
+        """`describe` makes the OpenAPI document; called once, in the thread of the first request."""
+        self._describe = describe
+        self._lock = threading.Lock()
+        self._texts: _Texts | None = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a client has asked for it."""
+        return self._texts is not None
+
+    def texts(self) -> _Texts:
+        """Both texts; from any thread."""
+        with self._lock:  # clients without a token that ask at the same time cost one description
+            if self._texts is None:
+                document = self._describe()
+                self._texts = _Texts(json.dumps(document, ensure_ascii=False), reference_page(document))
+            return self._texts
 
 
 def link_page(links: Iterable[tuple[str, str]]) -> str:
