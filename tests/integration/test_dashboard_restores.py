@@ -163,6 +163,32 @@ def test_a_restore_is_followed_over_a_broken_connection(page: Page, archive: Res
     assert len(refused) > 8
 
 
+def test_an_agent_that_stays_away_is_named_with_what_was_restored(page: Page, serve: Any) -> None:
+    control = Placed(FakeSubscriber("one"), FakeSubscriber("two"))
+    archive = Restored(control)
+    archive.after = replace(archive.begun, phase="fetching", done_bytes=5, total_bytes=9)
+    assert page.context.browser is not None
+    with page_in(page.context.browser) as own:
+        own.clock.install()
+        own.goto(f"{serve(control, archive=archive).url}/#/storage")
+        begin(own)
+        expect(own.get_by_role("table", name="Restores")).to_contain_text("fetching")
+        own.route("**/api/v1/**", lambda route: route.abort())
+        own.clock.fast_forward("00:45")  # longer than the pause between two heartbeats
+        expect(own.get_by_role("alert")).to_contain_text("stale since")
+        assert own.get_by_text("has not answered since").count() == 0
+        own.clock.fast_forward("01:05")
+        away = own.get_by_role("alert").filter(has_text="The agent has not answered since")
+        expect(away).to_contain_text("Check whether its process or pod runs")
+        expect(away).to_contain_text("restore of blob:site into the target of two was last restoring (fetching)")
+        assert barriers(own) == []
+        archive.after = replace(archive.begun, state="done", phase=None, next_offset=3, given_up=0)
+        own.unroute("**/api/v1/**")
+        own.clock.fast_forward("00:20")  # the longest pause between two attempts
+        expect(own.get_by_role("status")).to_contain_text("two has the content of blob:site, and goes on at offset 3")
+        expect(away).to_have_count(0)
+
+
 def test_dialog_says_all_consequences_where_no_position_is_known(page: Page, serve: Any) -> None:
     control = Unplaced(FakeSubscriber("one"))
     page.goto(f"{serve(control, archive=Restored(control)).url}/#/storage")

@@ -106,7 +106,7 @@ class DiskSpace:
 
 
 class _Round:
-    """One look at all places."""
+    """One measurement of all places."""
 
     def __init__(self, places: Sequence[Place], measure: Callable[[Path], Space]) -> None:
         self._places = places

@@ -36,10 +36,9 @@ export async function follow(onEvent, onState, signal) {
   let pause = 500;
   while (!signal.aborted) {
     try {
-      await read(lastId, signal, (event) => {
+      // open is enough: a stream that goes on after the last event has none to send while nothing changes
+      await read(lastId, signal, () => { pause = 500; onState(true); }, (event) => {
         if (event.type !== "end") lastId = event.id || lastId;
-        pause = 500;
-        onState(true);
         onEvent(event);
       });
     } catch (error) {
@@ -52,7 +51,7 @@ export async function follow(onEvent, onState, signal) {
   }
 }
 
-async function read(lastId, signal, onEvent) {
+async function read(lastId, signal, onOpen, onEvent) {
   const controller = new AbortController();
   const stop = () => controller.abort();
   signal.addEventListener("abort", stop);
@@ -62,6 +61,7 @@ async function read(lastId, signal, onEvent) {
       headers: headers(lastId ? { "Last-Event-ID": lastId } : {}), signal: controller.signal,
     });
     if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => null));
+    onOpen();
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {

@@ -7,6 +7,7 @@ import { overview } from "./overview.js";
 const RENDER_MS = 400;
 const STALE_MS = 5_000;
 const RELOAD_MS = 3_000;
+const SILENT_MS = 60_000; // a restart takes less, as the command line assumes too
 const DOCUMENTS = 60;
 const main = document.getElementById("content");
 
@@ -23,7 +24,7 @@ const PARTS = { fleet: [""], subscribers: ["", "errors", "storage"] };
 const views = () => VIEWS.filter(([name]) => PARTS[app.caller?.scope]?.includes(name) ?? true);
 
 const app = {
-  fleet: new Fleet(), caller: null, isStarting: true, isWarm: false, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null,
+  fleet: new Fleet(), caller: null, isStarting: true, isWarm: false, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null, lostAt: null, restoring: null,
 
   // The document of a path: the last one at once, and a newer one when it comes. Another path of the same key replaces it.
   loaded(key, path, reloadMs = RELOAD_MS) {
@@ -53,7 +54,7 @@ const app = {
   logout(why) {
     this.stream?.abort();
     setToken(null);
-    Object.assign(this, { fleet: new Fleet(), caller: null, cache: new Map(), isLive: false, swept: null, why });
+    Object.assign(this, { fleet: new Fleet(), caller: null, cache: new Map(), isLive: false, swept: null, lostAt: null, why });
     this.render();
   },
 };
@@ -92,6 +93,7 @@ function draw() {
   const view = VIEWS.find(([target]) => target && target === name)?.[1];
   document.title = `${urgent ? `(${urgent}) ` : ""}${view ? `${view} – ` : ""}Mailboat`;
   morph(document.getElementById("top"), head(name));
+  morph(document.getElementById("silence"), silence());
   const connecting = h("p", { class: "muted" }, "Connecting to the agent…");
   if (!app.caller) { morph(main, app.isStarting ? connecting : module("login")?.login(app, app.why) ?? connecting); return; }
   const { problem } = app.fleet;
@@ -115,6 +117,18 @@ function head(name) {
     link, hasToken() && app.caller ? h("button", { type: "button", class: "small", onclick: () => app.logout(null) }, "Log out") : null);
 }
 
+// What to do about a server that has not answered for long; the page goes on trying. The last state stays below.
+function silence() {
+  if (!app.caller || !app.lostAt || Date.now() - app.lostAt < SILENT_MS) return null;
+  const server = app.caller.scope === "fleet" ? "operator" : "agent";
+  const { snapshot, subscriber, view } = app.restoring ?? {};
+  return h("section", { class: "problem", role: "alert" },
+    h("p", null, h("b", null, `The ${server} has not answered since ${new Date(app.lostAt).toLocaleTimeString("en-GB")}.`),
+      ` This page shows what it reported before, and keeps trying. Check whether its process or pod runs, and what its log says last.`),
+    view ? h("p", null, `The restore of ${snapshot} into the target of ${subscriber} was last ${view.state}${view.phase ? ` (${view.phase})` : ""}. Start the agent again: the outcome then appears here, and `,
+      h("code", null, "mailboat content restores"), " prints it.") : null);
+}
+
 async function start() {
   const stream = app.stream = new AbortController();
   const onEvent = (event) => {
@@ -124,7 +138,7 @@ async function start() {
     app.render();
   };
   // at the same time as the question who the caller is: a round trip less before the first content
-  follow(onEvent, (isLive) => { app.isLive = isLive; app.render(); }, stream.signal)
+  follow(onEvent, (isLive) => { app.isLive = isLive; app.lostAt = isLive ? null : app.lostAt ?? Date.now(); app.render(); }, stream.signal)
     .catch(() => { if (app.caller) app.logout("The token is no longer accepted, or lacks the verb view."); });
   try {
     app.caller = await call("GET", "/caller");

@@ -69,7 +69,7 @@ function restoreButton(app, snapshot, restores) {
     const name = typeof position !== "number" || position === snapshot.next_offset ? "RESTORE" : position > snapshot.next_offset ? "RESTORE_BACK" : "RESTORE_FORWARD";
     return [name, { target, snapshot: `${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}`, position: number(position), next_offset: number(snapshot.next_offset) }, subscriber];
   };
-  return actionButton(app, { verb: "admin", label: "Restore…", kind: "small danger", isDisabled: !chosen(app, restores, snapshot) || app.restoring, hint: chosen(app, restores, snapshot) ? undefined : "choose the subscriber to restore first",
+  return actionButton(app, { verb: "admin", label: "Restore…", kind: "small danger", isDisabled: !chosen(app, restores, snapshot) || Boolean(app.restoring), hint: chosen(app, restores, snapshot) ? undefined : "choose the subscriber to restore first",
     question, action: () => restored(app, snapshot, chosen(app, restores, snapshot)) });
 }
 
@@ -83,21 +83,21 @@ async function lastRestore(target) {
   }
 }
 
-// Begin a restore, and follow it to its end: the last words are those of the agent.
+// Begin a restore, and follow it to its end: the last words are those of the agent. While it is away, the page says so.
 async function restored(app, { snapshot }, { subscriber, target }) {
   const begun = await call("POST", `/snapshots/${part(snapshot.replace(/^blob:/, ""))}/restore`, { target, replace: true });
   let view = begun;
-  app.restoring = true;
+  app.restoring = { snapshot, subscriber, view };
   try {
     while (["waiting", "restoring"].includes(view.state)) {
       app.refresh();
       await new Promise((resolve) => setTimeout(resolve, 500));
       const known = await lastRestore(target);
       if (known === null) continue;
-      view = known?.snapshot === begun.snapshot && known.begun_at === begun.begun_at ? known : { state: Date.parse(known?.begun_at) > Date.parse(begun.begun_at) ? "superseded" : known?.state === "unknown" ? "unknown" : "lost", message: known?.message, next_step: known?.next_step };
+      app.restoring.view = view = known?.snapshot === begun.snapshot && known.begun_at === begun.begun_at ? known : { state: Date.parse(known?.begun_at) > Date.parse(begun.begun_at) ? "superseded" : known?.state === "unknown" ? "unknown" : "lost", message: known?.message, next_step: known?.next_step };
     }
   } finally {
-    app.restoring = false;
+    app.restoring = null;
   }
   if (view.state === "superseded") return `another restore into the target of ${subscriber} began after that of ${snapshot}: the agent's log has both`;
   if (view.state === "unknown") return `the agent started again, and whether ${snapshot} was restored into the target of ${subscriber} is not known: ${view.message}${view.next_step ? ` (${view.next_step})` : ""}`;
