@@ -32,6 +32,7 @@ from mailboat.model.jobs import (
 )
 from mailboat.wire.headers import JOBS_ADDED, LAST_IGNORED, JobLogOutdatedError, headers_for
 from mailboat.wire.job_records import (
+    MAX_PART_BYTES,
     decode_checkpoint,
     decode_job_record,
     encode_checkpoint,
@@ -124,3 +125,12 @@ def test_a_checkpoint_survives_encoding_in_parts() -> None:
     parts = [decode_job_record(*encode_job_record(part)) for part in encode_checkpoint(captured)]
     assert decode_checkpoint([*parts]) == captured
     assert JobFold(decode_checkpoint(parts)).capture(Offset(len(RECORDS))) == captured  # type: ignore[arg-type]
+
+
+def test_columns_that_are_larger_than_a_part_survive_encoding() -> None:
+    captured = JobFold().capture(Offset(1))
+    columns = {"ids": bytes(range(250)) * 10_000, "states": b"", "keys": b"k" * 127, "due_ms": b"d" * 200}
+    parts = encode_checkpoint(captured, columns.items())
+    assert [len(part.content) for part in parts[:-1]] == [MAX_PART_BYTES] * 2
+    assert 0 < len(parts[-1].content) <= MAX_PART_BYTES
+    assert dict(decode_checkpoint(parts).columns) == columns

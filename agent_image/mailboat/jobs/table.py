@@ -373,7 +373,7 @@ class JobTable:
         """All rows, column by column, little-endian. To be read before a row changes."""
         self._compact()
         for name, code in _COLUMNS:
-            yield name, _little_endian(array(code, getattr(self, "_" + name)))
+            yield name, _little_endian(getattr(self, "_" + name), code)
 
     def restore(self, columns: Mapping[str, bytes], topics: int, queues: int) -> None:
         """Replace all rows by captured ones. Raises: ValueError: they were not made by `capture`."""
@@ -431,10 +431,15 @@ class JobTable:
             holder.move_rows(moved)
 
 
-def _little_endian(column: array[int]) -> bytes:
+def _little_endian(column: bytearray | list[int] | array[int], code: str) -> bytes:
+    if isinstance(column, bytearray):
+        return bytes(column)
+    if isinstance(column, array) and sys.byteorder == "little":
+        return column.tobytes()  # without a copy of the array
+    copied = array(code, column)
     if sys.byteorder == "big":
-        column.byteswap()
-    return column.tobytes()
+        copied.byteswap()
+    return copied.tobytes()
 
 
 def pack_digests(jobs: Mapping[bytes, JobId]) -> bytes:
