@@ -22,8 +22,8 @@ from mailboat.errors import AgentDefectError, AgentRefusedError, AgentUnreachabl
 from mailboat.frozen import Frozen
 from mailboat.model.requests import DistributionRequest
 
-from mailboat_operator.workload.configuration import HTTP_PORT
 from mailboat_operator.workload.fleet import reason_of
+from mailboat_operator.workload.mounts import HTTP_PORT
 
 T = TypeVar("T")
 _CONNECT_SECONDS: Final = 3.0

@@ -21,7 +21,7 @@ from mailboat_operator.agent_client import AgentAddress, Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.kinds.job_queue.spec import JobQueue
-from mailboat_operator.kinds.journal.agent_settings import journal_mounts
+from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.package_build.spec import PackageBuild
 from mailboat_operator.kinds.publisher.manifests import token_secret_name

@@ -12,7 +12,7 @@ import typer
 from mailboat.cli.program import build_app
 from mailboat.composition.environment import HOME_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, VERBOSE_VARIABLE
 from mailboat_operator.kinds.job_queue.manifests import queue_children
-from mailboat_operator.kinds.journal.agent_settings import journal_mounts
+from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.package_build.manifests import SparkRun, apache_application, kubeflow_application
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.registry import decode

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from mailboat.api.client import HttpControl
 from mailboat.testing.wait import PATIENCE_SECONDS
-from mailboat_operator.workload.configuration import HTTP_PORT
+from mailboat_operator.workload.mounts import HTTP_PORT
 from playwright.sync_api import Page, expect
 from support.browser import barriers, chromium, page_in
 from support.forked_programs import ForkedProgram, start_mailboat

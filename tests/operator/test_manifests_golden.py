@@ -13,7 +13,7 @@ import yaml
 from mailboat.config.decoder import decode_config
 from mailboat.config.document import TokenConfig, Verb
 from mailboat.config.storage import Secret
-from mailboat_operator.kinds.journal.agent_settings import journal_mounts
+from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.publisher.manifests import publisher_config, user_mounts
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.registry import decode
@@ -21,7 +21,7 @@ from mailboat_operator.kinds.subscriber_pool.manifests import pool_config
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
 from mailboat_operator.plan.actions import Apply, Create
-from mailboat_operator.workload.configuration import config_text
+from mailboat_operator.workload.mounts import config_text
 from mailboat_operator.workload.pods import AgentImage
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat_operator.kinds.journal.agent_settings import journal_mounts
+from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.package_build.plan import plan_build
 from mailboat_operator.kinds.package_build.prerequisites import BuildObservation
 from mailboat_operator.kinds.publisher.plan import plan_publisher

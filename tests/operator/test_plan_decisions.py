@@ -27,7 +27,7 @@ from mailboat_operator.definition.amounts import (
 )
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.kinds.journal.agent_settings import agent_config
+from mailboat_operator.kinds.journal.agent_config import agent_config
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, plan_journal
 from mailboat_operator.kinds.publisher.manifests import publisher_config
 from mailboat_operator.kinds.publisher.plan import plan_publisher
@@ -51,7 +51,7 @@ from mailboat_operator.plan.findings import (
 )
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
 from mailboat_operator.settings import read_settings
-from mailboat_operator.workload.configuration import token_mount
+from mailboat_operator.workload.mounts import token_mount
 from mailboat_operator.workload.pods import AgentImage, user_volume_name
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from mailboat_operator.kinds.journal.agent_settings import journal_mounts
+from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool

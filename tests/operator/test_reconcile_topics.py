@@ -26,7 +26,7 @@ from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.kinds.journal.agent_settings import topics_config
+from mailboat_operator.kinds.journal.agent_config import topics_config
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems

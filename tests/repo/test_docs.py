@@ -48,6 +48,25 @@ def test_every_link_leads_somewhere(root: Path) -> None:
     assert {page: links for page, links in found.items() if links} == {}
 
 
+def test_the_map_of_decisions_names_modules_and_functions_that_are_there(root: Path) -> None:
+    text = (root / "CONTRIBUTING.md").read_text()
+    rows = [row.split("|") for row in text.partition("### Where it is decided")[2].partition("\n## ")[0].splitlines()]
+    sources = [path for folder in ("agent_image", "operator") for path in (root / folder).rglob("*.py")]
+    wrong = []
+    for _, question, answer, _ in (row for row in rows if len(row) == 4):
+        modules: list[Path] = []
+        for name in re.findall(r"`([^`\s]+)`", answer):
+            if name.endswith(".py"):
+                modules = [path for path in sources if str(path).endswith("/" + name.replace("operator/…/", ""))]
+                found = bool(modules) or "KIND" in name
+            else:
+                defined = re.compile(rf"^(\s*(async )?def |class |){name}\b(?!\.)", re.MULTILINE)
+                found = "/" in name or not modules or any(defined.search(path.read_text()) for path in modules)
+            wrong += [] if found else [f"{question.strip()}: {name}"]
+    assert len(rows) > 30
+    assert wrong == []
+
+
 def test_every_page_is_reached_from_the_index(root: Path) -> None:
     index = (root / "docs/index.md").read_text()
     listed = {(root / "docs" / (item[0] or item[1]).split("#")[0]).resolve() for item in LINK.findall(index)}

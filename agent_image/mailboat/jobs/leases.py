@@ -1,4 +1,4 @@
-"""The live leases of calls, and the workers that the log names. Parts of the fold."""
+"""Live leases of calls, and the workers that the log names: parts of the fold, which grants and ends them."""
 
 from __future__ import annotations
 

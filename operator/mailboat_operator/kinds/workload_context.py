@@ -12,7 +12,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.kinds.journal.agent_settings import journal_mounts
+from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
@@ -33,7 +33,7 @@ from mailboat_operator.plan.findings import (
     under_way,
 )
 from mailboat_operator.workload.agent_manifests import AgentPolicy
-from mailboat_operator.workload.configuration import SecretMount
+from mailboat_operator.workload.mounts import SecretMount
 from mailboat_operator.workload.pod_failures import (
     DEADLINE_EXCEEDED,
     MISCONFIGURED,

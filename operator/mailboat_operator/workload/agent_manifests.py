@@ -11,7 +11,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.plan.child_manifest import Manifest, Owner
-from mailboat_operator.workload.configuration import CONFIG_ENDING, CONFIG_FILE, HTTP_PORT, config_text
+from mailboat_operator.workload.mounts import CONFIG_ENDING, CONFIG_FILE, HTTP_PORT, config_text
 from mailboat_operator.workload.pods import HTTP_PORT_NAME, AgentPod, pod_template
 from mailboat_operator.workload.template import Template, Volume
 

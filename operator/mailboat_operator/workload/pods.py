@@ -18,7 +18,7 @@ from mailboat_operator.definition.encoder import encode, encode_field
 from mailboat_operator.definition.fields import keys_of
 from mailboat_operator.plan.child_manifest import Owner, digest_of
 from mailboat_operator.plan.labels import COMPONENT, CONFIG_DIGEST, INSTANCE, NAME
-from mailboat_operator.workload.configuration import (
+from mailboat_operator.workload.mounts import (
     CONFIG_ENDING,
     CONFIG_FILE,
     CONFIG_FOLDER,

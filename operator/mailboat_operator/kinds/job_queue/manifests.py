@@ -23,7 +23,7 @@ from mailboat_operator.workload.autoscalers import (
     external_metric,
     metrics_trigger,
 )
-from mailboat_operator.workload.configuration import HTTP_PORT
+from mailboat_operator.workload.mounts import HTTP_PORT
 from mailboat_operator.workload.pods import (
     CONTAINER_SECURITY,
     AgentImage,

@@ -15,7 +15,7 @@ from mailboat.model.messages import TopicRole
 from mailboat_operator.broker_connections import Connection
 from mailboat_operator.brokers import Credentials, entry_of, word_of
 from mailboat_operator.cluster_reader import ClusterReader
-from mailboat_operator.kinds.journal.agent_settings import journal_mounts
+from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, journal_keys
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.plan.child_manifest import Manifest

@@ -16,7 +16,7 @@ from mailboat.config.document import AgentsConfig, Config, HttpConfig
 from mailboat.config.receivers import EventsConfig
 from mailboat.frozen import Frozen
 
-from mailboat_operator.kinds.journal.agent_settings import journal_mounts
+from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.package_build.spec import Driver, Executors, PackageBuild
 from mailboat_operator.kinds.publisher.manifests import SOURCE_FOLDER, publisher_config, source_mount, source_volume
@@ -24,7 +24,7 @@ from mailboat_operator.kinds.publisher.spec import Publisher, Source
 from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, Manifest, Owner
 from mailboat_operator.plan.labels import BUILD
 from mailboat_operator.workload.agent_manifests import config_map
-from mailboat_operator.workload.configuration import CONFIG_ENDING, CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER
+from mailboat_operator.workload.mounts import CONFIG_ENDING, CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER
 from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, placed, secret_mount, secret_volume
 
 SPARK_VERSION: Final = "4.3.0"

@@ -28,7 +28,7 @@ from mailboat_operator.kinds.workload_context import WorkloadContext, hindrance
 from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
 from mailboat_operator.plan.children import name_conflict
 from mailboat_operator.plan.findings import Finding, stalled
-from mailboat_operator.workload.configuration import CONFIG_ENDING
+from mailboat_operator.workload.mounts import CONFIG_ENDING
 from mailboat_operator.workload.pods import AgentImage
 
 APPLICATIONS: Final = MappingProxyType(

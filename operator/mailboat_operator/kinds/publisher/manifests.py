@@ -16,7 +16,7 @@ from mailboat.config.document import (
 from mailboat.config.receivers import EventsConfig, RelayConfig
 from mailboat.config.storage import Secret
 
-from mailboat_operator.kinds.journal.agent_settings import agent_config, journal_mounts
+from mailboat_operator.kinds.journal.agent_config import agent_config, journal_mounts
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.publisher.event_settings import Events, Relay, Webhook
 from mailboat_operator.kinds.publisher.spec import Publisher, Source, Token
@@ -30,7 +30,7 @@ from mailboat_operator.workload.agent_manifests import (
     network_policies,
     stateful_set,
 )
-from mailboat_operator.workload.configuration import SecretMount, token_mount
+from mailboat_operator.workload.mounts import SecretMount, token_mount
 from mailboat_operator.workload.pods import AgentPod
 from mailboat_operator.workload.volumes import made_volume
 

@@ -27,7 +27,6 @@ from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import name_conflict, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, trouble_reports
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
-from mailboat_operator.workload.configuration import CONFIG_ENDING, HTTP_PORT
 from mailboat_operator.workload.fleet import (
     coarse,
     followers,
@@ -37,6 +36,7 @@ from mailboat_operator.workload.fleet import (
     published_at,
     subscribers_of,
 )
+from mailboat_operator.workload.mounts import CONFIG_ENDING, HTTP_PORT
 from mailboat_operator.workload.volumes import plan_volumes, volume_findings
 
 

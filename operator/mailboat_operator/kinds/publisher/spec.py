@@ -6,14 +6,15 @@ from dataclasses import field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from mailboat.config.document import PackageType, Transfer, Verb
+from mailboat.config.document import PackageType, ThrottleConfig, Transfer, Verb
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
-from mailboat_operator.definition.fields import Field, Rule, unchangeable
+from mailboat_operator.definition.fields import Field, Renamed, Rule, unchangeable
 from mailboat_operator.definition.forms import (
     AGENT_NAME,
     CANT_BE_CONTENT,
+    DURATION_OR_ZERO,
     NAME,
     PATH_PATTERN,
     can_be_content,
@@ -23,7 +24,7 @@ from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, 
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.definition.object_references import Reference, SecretReference
 from mailboat_operator.kinds.publisher.event_settings import Events
-from mailboat_operator.workload.limits import Limits, Throttle
+from mailboat_operator.workload.package_limits import Limits
 from mailboat_operator.workload.template import (
     AgentImageName,
     Resources,
@@ -104,6 +105,30 @@ class Http(Frozen):
         Field("Secret with `token`: bearer token with all rights. Default: the operator creates one."),
     ] = None
     tokens: Annotated[tuple[Token, ...], Field("Tokens of other callers.", max_items=16, key="name")] = ()
+
+
+class Throttle(Frozen):
+    """Publishing slows down while a clearable subscriber lags: the longest delay is reached at twice the limit."""
+
+    RENAMED: ClassVar = (Renamed("isOff", "enabled", default=False),)
+
+    enabled: Annotated[
+        bool, Field("Delay publish requests while subscribers lag; if false, the other fields have no effect.")
+    ] = True
+    max_queue_entries: Annotated[
+        int,
+        Field(
+            "Packages in the longest queue of an editable subscriber at which delays begin.", minimum=1, maximum=10**9
+        ),
+    ] = 1000
+    max_delay_seconds: Annotated[
+        float, Field("Maximum delay of one request, reached at twice that backlog.", form=DURATION_OR_ZERO)
+    ] = 20.0
+
+    @property
+    def config(self) -> ThrottleConfig:
+        """As the agent reads it."""
+        return ThrottleConfig(self.max_queue_entries if self.enabled else None, self.max_delay_seconds)
 
 
 class PublisherSpec(Frozen):

@@ -25,7 +25,7 @@ from mailboat_operator.workload.autoscalers import (
     external_metric,
     metrics_trigger,
 )
-from mailboat_operator.workload.configuration import HTTP_PORT
+from mailboat_operator.workload.mounts import HTTP_PORT
 
 MEMBERS_ENDING: Final = "members"
 REQUESTS_METRIC: Final = "http_requests_per_second"

@@ -22,7 +22,7 @@ from mailboat.config.document import (
     SubscriberConfig,
 )
 
-from mailboat_operator.kinds.journal.agent_settings import agent_config, journal_mounts
+from mailboat_operator.kinds.journal.agent_config import agent_config, journal_mounts
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING, autoscalers
 from mailboat_operator.kinds.subscriber_pool.spec import ServiceType, SubscriberPool, Target
@@ -36,7 +36,7 @@ from mailboat_operator.workload.agent_manifests import (
     network_policies,
     stateful_set,
 )
-from mailboat_operator.workload.configuration import HOME_FOLDER, token_mount
+from mailboat_operator.workload.mounts import HOME_FOLDER, token_mount
 from mailboat_operator.workload.pods import HTTP_PORT_NAME, STOP_SECONDS, AgentPod
 from mailboat_operator.workload.template import CONTENT_PATH, CONTENT_VOLUME, VolumeClaim
 from mailboat_operator.workload.volumes import made_volume

@@ -32,8 +32,8 @@ from mailboat_operator.plan.findings import Finding, conditions_after, stalled, 
 from mailboat_operator.plan.labels import POOL, selector_text
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
 from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT, autoscaler_health
-from mailboat_operator.workload.configuration import CONFIG_ENDING
 from mailboat_operator.workload.fleet import is_gone, ordinal_of, pause_before_asking
+from mailboat_operator.workload.mounts import CONFIG_ENDING
 from mailboat_operator.workload.volumes import plan_volumes, volume_findings
 
 _SHARED_MODE: Final = "ReadWriteMany"

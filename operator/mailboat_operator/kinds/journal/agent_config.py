@@ -35,7 +35,7 @@ from mailboat.config.storage import (
 from mailboat_operator.definition.object_references import SecretReference
 from mailboat_operator.kinds.journal.spec import S3, JournalSpec, Kafka, KafkaSasl, KafkaTls
 from mailboat_operator.plan.labels import TOKEN_KEY
-from mailboat_operator.workload.configuration import HTTP_PORT, SecretMount
+from mailboat_operator.workload.mounts import HTTP_PORT, SecretMount
 
 
 def journal_mounts(spec: JournalSpec) -> tuple[SecretMount, ...]:

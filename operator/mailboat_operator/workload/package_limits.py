@@ -1,14 +1,13 @@
-"""What publishers and pools take from others, and how publishers slow down: limits and throttle."""
+"""Limits of one package: what publishers and pools take from others."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from mailboat.config.document import LimitsConfig, ThrottleConfig
-from mailboat.frozen import Frozen
+from mailboat.config.document import LimitsConfig
 
 from mailboat_operator.definition.fields import Field, Renamed
-from mailboat_operator.definition.forms import DURATION_OR_ZERO, SIZE
+from mailboat_operator.definition.forms import SIZE
 
 _DEFAULTS = LimitsConfig()
 
@@ -36,27 +35,3 @@ class Limits(LimitsConfig):
     refuse_collisions: Annotated[
         bool, Field("Refuse two names in one folder that differ only in case or Unicode form.")
     ] = _DEFAULTS.refuse_collisions
-
-
-class Throttle(Frozen):
-    """Publishing slows down while a clearable subscriber lags: the longest delay is reached at twice the limit."""
-
-    RENAMED: ClassVar = (Renamed("isOff", "enabled", default=False),)
-
-    enabled: Annotated[
-        bool, Field("Delay publish requests while subscribers lag; if false, the other fields have no effect.")
-    ] = True
-    max_queue_entries: Annotated[
-        int,
-        Field(
-            "Packages in the longest queue of an editable subscriber at which delays begin.", minimum=1, maximum=10**9
-        ),
-    ] = 1000
-    max_delay_seconds: Annotated[
-        float, Field("Maximum delay of one request, reached at twice that backlog.", form=DURATION_OR_ZERO)
-    ] = 20.0
-
-    @property
-    def config(self) -> ThrottleConfig:
-        """As the agent reads it."""
-        return ThrottleConfig(self.max_queue_entries if self.enabled else None, self.max_delay_seconds)
