@@ -161,6 +161,15 @@ def test_j29_removed_jobs_are_gone_and_a_retry_is_a_new_job(jobs: JobService, cl
     assert (again.data, again.view.tries, again.view.job != jobs.show(failed).view.job) == ({"q": "it's"}, 0, True)
 
 
+def test_job_that_waits_for_a_retry_shows_why_the_attempt_failed(jobs: JobService) -> None:
+    job = parse_job_id(jobs.add([NewJob("mail")])[0].job)
+    offer = Offer("w-1", 1, ("**",))
+    (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+    jobs.report(offer, [JobResult(job, call.token, Outcome.FAIL, 2_000, "relay answers 503")], [])
+    (shown,) = jobs.list_jobs(JobFilter()).items
+    assert shown.reason == "retry at 2026-01-01T00:00:02+00:00 after 1 failed attempt: relay answers 503"
+
+
 def test_the_history_is_listed_by_state_topic_and_age(jobs: JobService, clock: ManualClock) -> None:
     offer = Offer("w-1", 1, ("**",))
     jobs.add([NewJob("mail.a"), NewJob("mail.b", keep=True), NewJob("purge")])

@@ -20,7 +20,7 @@ class JobView:
             `given-up` or `error`.
         tries: Attempts that started.
         due_at: When a queued job may start.
-        reason: Why a queued job waits, or why the last attempt failed.
+        reason: Why a queued job waits, and why the last attempt failed.
         ended_at: When a job of the history ended.
     """
 

@@ -74,6 +74,8 @@ def job_view(topic: JobTopic, job: JobId, now_ms: int) -> JobView:
     """A job at a moment."""
     fold = topic.fold
     waits, state = fold.table.is_queued(job), fold.table.state(job)
+    # a job that waits for its retry has both: what it waits for, and why the attempt failed
+    reasons = (why_pending(fold, job, now_ms) if waits else "", topic.last_message(job))
     return JobView(
         show_job_id(job),
         fold.topic(job),
@@ -81,7 +83,7 @@ def job_view(topic: JobTopic, job: JobId, now_ms: int) -> JobView:
         shown_state(fold, job, now_ms),
         fold.table.tries(job),
         moment_of(fold.table.due_ms(job)) if waits else None,
-        why_pending(fold, job, now_ms) if waits else topic.last_message(job),
+        ": ".join(filter(None, reasons)),
         moment_of(fold.table.due_ms(job)) if state is not None and state.final else None,
     )
 

@@ -189,7 +189,8 @@ def _reasons(fold: JobFold, job: JobId, now_ms: int) -> Iterator[str]:
     if fold.table.due_ms(job) > now_ms:
         tries = fold.table.tries(job)
         moment = moment_of(fold.table.due_ms(job)).isoformat(timespec="seconds")
-        yield f"due at {moment}" if not tries else f"retry at {moment} after {tries} failed attempts"
+        attempts = "1 failed attempt" if tries == 1 else f"{tries} failed attempts"
+        yield f"due at {moment}" if not tries else f"retry at {moment} after {attempts}"
     before = queue.before(job)
     if before is not None:
         unassigned = fold.table.is_ready(before, now_ms) and not fold.is_served(fold.topic(before))
