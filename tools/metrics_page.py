@@ -21,8 +21,8 @@ _USUAL_BOUNDS: Final = ("300 s", "16 GiB")
 _HEAD: Final = """# Metrics
 
 Generated from the code by `make docs`. An agent serves its metrics at [`/metrics`](http.md#probes-and-metrics)
-in the Prometheus text format, or as OpenMetrics if the `Accept` header requests it. The standard metrics `process_…` and
-`python_…` are included.
+in the Prometheus text format, or as OpenMetrics if the `Accept` header requests it. They include the standard metrics
+`process_…` and `python_…`.
 
 ```
 curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/metrics
