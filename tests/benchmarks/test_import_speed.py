@@ -31,9 +31,11 @@ def test_importing_costs_little_more_than_a_bare_loop(
         assert result["count"] == count
         return result
 
-    samples = bench.ratios(floor, project, bench.length(6, 6))
     target, gate = limits
-    bench.report_ratio(f"import-{package_type}", samples, target=target, gate=gate, count=count, batch=BATCH, nodes=3)
+    # the least of each side: the pairs of one run moved from 1.32 to 1.85 beside other programs
+    bench.report_least(
+        f"import-{package_type}", (floor, project), target=target, gate=gate, count=count, batch=BATCH, nodes=3
+    )
 
 
 @pytest.mark.long("figures")

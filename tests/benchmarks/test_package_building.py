@@ -19,20 +19,19 @@ def test_a_tree_package_costs_little_more_than_its_serialisation(bench: Any) -> 
     descriptors = folder / "tree.binpb"
     assert protoc.main(["protoc", f"-I{proto}", f"--descriptor_set_out={descriptors}", str(proto / "tree.proto")]) == 0
     bench.run("arms/build.py", "tree", 1, folder / "sample")
-    samples = bench.ratios(
+    sides = (
         lambda: bench.run("floors/build_tree.py", folder / "sample", count, descriptors, env=STEADY),
         lambda: bench.run("arms/build.py", "tree", count, env=STEADY),
-        bench.length(4, 6),
     )
-    bench.report_ratio("build-tree", samples, target=2.0, gate=4.2, count=count)
+    # the least of each side: the median of pairs was 3.84 alone, and 4.88 beside another program
+    bench.report_least("build-tree", sides, target=2.0, gate=4.2, count=count)
 
 
 def test_a_filevault_package_costs_little_more_than_its_zip(bench: Any) -> None:
     folder, count = bench.folder("build-filevault"), bench.length(2_000, 6_000)
     bench.run("arms/build.py", "filevault", 1, folder / "sample")
-    samples = bench.ratios(
+    sides = (
         lambda: bench.run("floors/build_filevault.py", folder / "sample", count, env=STEADY),
         lambda: bench.run("arms/build.py", "filevault", count, env=STEADY),
-        bench.length(4, 6),
     )
-    bench.report_ratio("build-filevault", samples, target=1.5, gate=2.0, count=count)
+    bench.report_least("build-filevault", sides, target=1.5, gate=2.0, count=count)

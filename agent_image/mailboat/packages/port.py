@@ -7,7 +7,7 @@ Everything that a reader gives was checked: paths, limits, structure, coverage. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,6 +125,10 @@ class PackageReader(Protocol):
         """Release spooled files."""
 
 
+ReadTogether = Callable[[Sequence[bytes], Sequence[NodePath], LimitsConfig], Subtrees | None]
+"""See `PackageCodec.read_together`."""
+
+
 class PackageCodec(Protocol):
     """One package format."""
 
@@ -161,18 +165,15 @@ class PackageCodec(Protocol):
         Raises: as `PackageReader.change`.
         """
 
-    def read_together(
-        self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: LimitsConfig
-    ) -> Subtrees | None:
-        """Read several small packages at once, where a format has a faster way to do so for a whole batch.
+    @property
+    def read_together(self) -> ReadTogether | None:
+        """Reads several small packages at once; None in formats that have no faster way for a whole batch.
 
-        None unless each package owns just the subtree of its root and brings all of it inline, and everything in all
-        of them is right. The caller then reads them one by one, which accepts the same and says what is wrong.
+        Gives None unless each package owns just the subtree of its root and brings all of it inline, and everything in
+        all of them is right. The caller then reads them one by one, which accepts the same and says what is wrong.
 
-        Args:
-            payloads: Whole packages, whose bytes the caller has compared with digests from elsewhere.
-            roots: For each the checked path that it must own.
-            limits: What is accepted.
+        Takes whole packages, whose bytes the caller has compared with digests from elsewhere, for each the checked path
+        that it must own, and what is accepted.
         """
 
     def open(

@@ -35,7 +35,7 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.job_rules import PackageEvent
 from mailboat.model.messages import KNOWN_FEATURES, Action, BulkPart, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import ROOT, ancestors_of, parse_paths
-from mailboat.packages.port import PackageCodec
+from mailboat.packages.port import PackageCodec, ReadTogether
 from mailboat.subscriber.admission import Admission, AdmissionDecision, ImportGuard, Roots, StopAskedError
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.subscriber_settings import (
@@ -571,7 +571,7 @@ class PackageRuns:
         """The packages of the records that may be a run."""
         packages: list[PlainPackage] = []
         follow, reach = self._reading.follow, self._reading.failpoints.reach
-        kind = None
+        kind: str | None = None
         for record in self._records[begin:]:
             package = take_plain_package(record.value) if record.headers == PACKAGE_HEADERS else None
             if package is None:
@@ -579,6 +579,8 @@ class PackageRuns:
             _, payload, digest, package_type, publisher = package
             if len(payload) > SMALL_BYTES or (follow is not None and publisher not in follow):
                 break
+            if kind is None and self._read_together(package_type) is None:
+                break  # before its payload is checked, which is done again when it is read alone
             kind = kind or package_type
             if package_type != kind or sha256(payload).digest() != digest:
                 break
@@ -587,11 +589,15 @@ class PackageRuns:
         return packages
 
     def _read(self, packages: Sequence[PlainPackage]) -> Subtrees | None:
-        codec = self._reading.codecs.get(packages[0].package_type)
-        if codec is None:
+        read_together = self._read_together(packages[0].package_type)
+        if read_together is None:
             return None
         try:
             roots = parse_paths([package.path for package in packages])
         except PathRefusedError:
             return None
-        return codec.read_together([package.payload for package in packages], roots, self._reading.limits)
+        return read_together([package.payload for package in packages], roots, self._reading.limits)
+
+    def _read_together(self, package_type: str) -> ReadTogether | None:
+        codec = self._reading.codecs.get(package_type)
+        return None if codec is None else codec.read_together

@@ -46,7 +46,7 @@ def rows_of(package: bytes) -> list[tuple[str, str]]:
     return [row for row in rows if row[0].startswith("jcr_root")]
 
 
-begin = time.process_time()
+begin, marks = time.process_time(), []
 position, count = 0, int(sys.argv[3])
 while position < count:
     batch = records.execute("SELECT offset, value FROM record WHERE offset >= ? LIMIT 100", (position,)).fetchall()
@@ -58,4 +58,5 @@ while position < count:
         "INSERT INTO position VALUES (1, ?) ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset", (position,)
     )
     target.execute("COMMIT")
-print(json.dumps({"cpu_seconds": time.process_time() - begin, "count": count}))
+    marks.append((position, time.process_time()))
+print(json.dumps({"cpu_seconds": time.process_time() - begin, "count": count, "marks": marks}))

@@ -36,7 +36,7 @@ target.execute("PRAGMA synchronous = FULL")
 target.execute("CREATE TABLE node (path TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID")
 target.execute("CREATE TABLE position (id INTEGER PRIMARY KEY, next_offset INTEGER)")
 
-begin = time.process_time()
+begin, marks = time.process_time(), []
 position, count = 0, int(sys.argv[3])
 while position < count:
     batch = records.execute("SELECT offset, value FROM record WHERE offset >= ? LIMIT 100", (position,)).fetchall()
@@ -50,4 +50,5 @@ while position < count:
         "INSERT INTO position VALUES (1, ?) ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset", (position,)
     )
     target.execute("COMMIT")
-print(json.dumps({"cpu_seconds": time.process_time() - begin, "count": count}))
+    marks.append((position, time.process_time()))
+print(json.dumps({"cpu_seconds": time.process_time() - begin, "count": count, "marks": marks}))

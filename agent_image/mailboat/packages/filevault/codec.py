@@ -68,6 +68,7 @@ class FilevaultCodec:
     """Writes and reads FileVault packages."""
 
     package_type: Final = "filevault"
+    read_together: Final = None
 
     def __init__(self, settings: FilevaultSettings | None = None) -> None:
         """Build a codec."""
@@ -147,15 +148,6 @@ class FilevaultCodec:
         reader = self._open(io.BytesIO(payload), limits, open_blob)
         change = reader.change()
         return change._replace(records=list(change.records))
-
-    def read_together(
-        self,
-        payloads: Sequence[bytes],  # noqa: ARG002  # part of the port
-        roots: Sequence[NodePath],  # noqa: ARG002
-        limits: LimitsConfig,  # noqa: ARG002
-    ) -> None:
-        """There is no faster way for several archives."""
-        return
 
     def open(
         self,

@@ -104,42 +104,14 @@ class DocumentReader:
         namespaces.trim()
         parser = guarded_parser(entry, " ", namespaces.interned)
         parser.namespace_prefixes = True
-        holder = Element("", [])
-        stack = [holder]
-        limit = self._max_depth
-        elements = attributes_seen = 0
         prefixes = _Prefixes(self._bound, self.bindings, entry)
-
-        def start(name: str, attributes: list[str]) -> None:
-            nonlocal elements, attributes_seen
-            elements += 1
-            attributes_seen += len(attributes) // 2
-            if elements > MAX_DOCUMENT_ELEMENTS:
-                raise _too_many("elements", entry, MAX_DOCUMENT_ELEMENTS)
-            if attributes_seen > MAX_DOCUMENT_ATTRIBUTES:
-                raise _too_many("attributes", entry, MAX_DOCUMENT_ATTRIBUTES)
-            if prefixes.renamed:
-                name, attributes = prefixes.element(name, attributes)
-            element = Element(name, attributes)
-            stack[-1].children.append(element)
-            stack.append(element)
-            if len(stack) > limit:
-                raise LimitExceededError("a document of nodes is nested too deep", entry=entry, limit=limit)
-
-        def end(_: str) -> None:
-            stack.pop()
-
-        def instruct(target: str, data: str) -> None:
-            if target == INSTRUCTION:
-                stack[-1].marks += tuple(data.split())
-
-        parser.StartElementHandler = start
-        parser.EndElementHandler = end
+        elements = _Elements(entry, self._max_depth, prefixes)
+        parser.StartElementHandler, parser.EndElementHandler = elements.start, elements.end
         parser.StartNamespaceDeclHandler, parser.EndNamespaceDeclHandler = prefixes.declare, prefixes.end
-        parser.ProcessingInstructionHandler = instruct
+        parser.ProcessingInstructionHandler = elements.instruct
         parse_all(parser, content, entry)
         self.renamed = prefixes.doubled
-        root = holder.children[0]
+        root = elements.root()
         if namespaces.resolve(root.name, entry) != ROOT_NAME:
             raise PackageCorruptError(f"the document's root is not {ROOT_NAME}", entry=entry)
         return root
@@ -151,6 +123,47 @@ class DocumentReader:
             for declared, of_namespace in survey():
                 self.namespaces.bound(declared, of_namespace, self.bindings, entry)
         return self.namespaces.bound(prefix, uri, self.bindings, entry)
+
+
+class _Elements:
+    """The elements of one document, while it is parsed."""
+
+    def __init__(self, entry: str, max_depth: int, prefixes: _Prefixes) -> None:
+        self._entry = entry
+        self._max_depth = max_depth
+        self._prefixes = prefixes
+        self._stack = [Element("", [])]
+        self._elements = 0
+        self._attributes = 0
+
+    def root(self) -> Element:
+        """The element around all others, once the document is parsed."""
+        return self._stack[0].children[0]
+
+    def start(self, name: str, attributes: list[str]) -> None:
+        """Begin an element. Raises: LimitExceededError."""
+        self._elements += 1
+        self._attributes += len(attributes) // 2
+        if self._elements > MAX_DOCUMENT_ELEMENTS:
+            raise _too_many("elements", self._entry, MAX_DOCUMENT_ELEMENTS)
+        if self._attributes > MAX_DOCUMENT_ATTRIBUTES:
+            raise _too_many("attributes", self._entry, MAX_DOCUMENT_ATTRIBUTES)
+        if self._prefixes.renamed:
+            name, attributes = self._prefixes.element(name, attributes)
+        element = Element(name, attributes)
+        self._stack[-1].children.append(element)
+        self._stack.append(element)
+        if len(self._stack) > self._max_depth:
+            raise LimitExceededError("a document of nodes is nested too deep", entry=self._entry, limit=self._max_depth)
+
+    def end(self, _: str) -> None:
+        """End an element."""
+        self._stack.pop()
+
+    def instruct(self, target: str, data: str) -> None:
+        """Take the marks of a processing instruction."""
+        if target == INSTRUCTION:
+            self._stack[-1].marks += tuple(data.split())
 
 
 class _Prefixes:

@@ -60,26 +60,34 @@ def guarded_parser(
     parser = expat.ParserCreate(None, separator, {} if intern is None else intern)
     parser.ordered_attributes = True
     parser.specified_attributes = True
-
-    def refuse(*_: object) -> None:
-        raise PackageCorruptError(
-            "the document type of an XML document declares entities or attributes, or is too long", entry=entry
-        )
-
-    def check(token: str) -> None:
-        # expat believes nothing that comes behind a reference to declarations elsewhere
-        if token.startswith("%") or parser.CurrentByteIndex > _MAX_DOCTYPE_BYTES:
-            refuse()
-
-    def start(*_: object) -> None:
-        parser.DefaultHandler = check
-
-    def end() -> None:
-        parser.DefaultHandler = None
-
-    parser.EntityDeclHandler = parser.AttlistDeclHandler = refuse
-    parser.StartDoctypeDeclHandler, parser.EndDoctypeDeclHandler = start, end
+    doctype = _Doctype(parser, entry)
+    parser.EntityDeclHandler = parser.AttlistDeclHandler = doctype.refuse
+    parser.StartDoctypeDeclHandler, parser.EndDoctypeDeclHandler = doctype.start, doctype.end
     return parser
+
+
+class _Doctype:
+    """Checks the document type of one document."""
+
+    def __init__(self, parser: expat.XMLParserType, entry: str) -> None:
+        self._parser = parser
+        self._entry = entry
+
+    def start(self, *_: object) -> None:
+        self._parser.DefaultHandler = self.check
+
+    def end(self) -> None:
+        self._parser.DefaultHandler = None
+
+    def check(self, token: str) -> None:
+        # expat believes nothing that comes behind a reference to declarations elsewhere
+        if token.startswith("%") or self._parser.CurrentByteIndex > _MAX_DOCTYPE_BYTES:
+            self.refuse()
+
+    def refuse(self, *_: object) -> None:
+        raise PackageCorruptError(
+            "the document type of an XML document declares entities or attributes, or is too long", entry=self._entry
+        )
 
 
 def parse_all(parser: expat.XMLParserType, content: bytes, entry: str) -> None:
@@ -90,6 +98,11 @@ def parse_all(parser: expat.XMLParserType, content: bytes, entry: str) -> None:
         raise PackageCorruptError(f"an XML document can't be parsed: {error}", entry=entry) from error
     except (ValueError, LookupError) as error:  # an encoding that Python does not have
         raise PackageCorruptError(f"an XML document can't be decoded: {error}", entry=entry) from error
+    finally:
+        # Parser and `_Doctype` refer to each other. Left to the garbage collector, the buffers of each parser would
+        # stay for hundreds of documents, and reading a small package would take twice the time.
+        parser.EntityDeclHandler = parser.AttlistDeclHandler = parser.DefaultHandler = None
+        parser.StartDoctypeDeclHandler = parser.EndDoctypeDeclHandler = None
 
 
 def parse_small(content: bytes, entry: str, start: Callable[[str, list[str]], None], limit_bytes: int) -> None:
