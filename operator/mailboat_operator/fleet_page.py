@@ -1,6 +1,7 @@
 """The dashboard at `/` of the operator: the page of the agents, with the status of all agents of the served namespaces.
 
-It only reads, and answers a request with the token alone: no cookie is used, so no other page can make requests in a
+It only reads: each subscriber and publisher leads to the page of its agent, where the agent's own token decides what a
+visitor may do. It answers a request with the token alone: no cookie is used, so no other page can make requests in a
 visitor's name. At most a few event streams are served, and each ends after some minutes.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -31,12 +33,26 @@ _WRITE_SECONDS: Final = 20.0
 _PREFIX: Final = "/api/v1"
 
 
+@dataclass(frozen=True, slots=True)
+class FleetCallerView(CallerView):
+    """The visitor, and where the agents' own pages are."""
+
+    agent_url: str | None = None
+
+
 class FleetPage:
     """The routes of the page."""
 
-    def __init__(self, look: Look, token: str) -> None:
-        """Serve nothing yet; `look` returns the status of all agents."""
+    def __init__(self, look: Look, token: str, agent_url: str | None = None) -> None:
+        """Serve nothing yet.
+
+        Args:
+            look: Returns the status of all agents.
+            token: What a visitor logs in with.
+            agent_url: Where browsers find the page of an agent, with `{namespace}` and `{publisher}`.
+        """
         self._look = look
+        self._agent_url = agent_url
         self._token = token.encode()
         self._streams = 0
 
@@ -54,7 +70,7 @@ class FleetPage:
 
     async def _caller(self, request: web.Request) -> web.Response:
         self._check(request)
-        return _json(CallerView("fleet", ("view",), scope="fleet"))
+        return _json(FleetCallerView("fleet", ("view",), scope="fleet", agent_url=self._agent_url))
 
     async def _status(self, request: web.Request) -> web.Response:
         self._check(request)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -41,13 +41,23 @@ class AgentState(Frozen):
     error: MailboatError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FleetSubscriberView(SubscriberStatusView):
+    """A subscriber of the fleet, with the agent that reported it: commands to it are given there."""
+
+    agent: str = ""
+
+
+_REPORTED: Final = tuple(each.name for each in fields(SubscriberStatusView) if each.name != "name")
+
+
 def merge_states(states: Sequence[AgentState]) -> StatusView:
     """One status of all agents; publishers and subscribers carry the namespace in their names.
 
     A subscriber that several agents know, as they share a journal, is taken from one that answered.
     """
     publishers: list[PublisherView] = []
-    subscribers: dict[tuple[str, str, str | None], SubscriberStatusView] = {}
+    subscribers: dict[tuple[str, str, str | None], FleetSubscriberView] = {}
     journals: dict[str, JournalView] = {}
     for state in sorted(states, key=lambda one: (one.error is not None, one.name)):
         namespace, _, publisher = state.name.partition("/")
@@ -60,8 +70,8 @@ def merge_states(states: Sequence[AgentState]) -> StatusView:
         if state.status is not None:
             journals.setdefault(f"{namespace} {state.status.journal.description}", state.status.journal)
             for subscriber in state.status.subscribers:
-                shown = replace(subscriber, name=f"{namespace}/{subscriber.name}")
-                subscribers.setdefault((namespace, subscriber.name, subscriber.sling_id), _marked(shown, state))
+                if (key := (namespace, subscriber.name, subscriber.sling_id)) not in subscribers:
+                    subscribers[key] = _marked(subscriber, namespace, state)
     found = list(subscribers.values())
     return StatusView(
         journal=_joined(list(journals.values())),
@@ -71,8 +81,10 @@ def merge_states(states: Sequence[AgentState]) -> StatusView:
     )
 
 
-def _marked(one: SubscriberStatusView, state: AgentState) -> SubscriberStatusView:
-    """A subscriber of an agent that does not answer, with the reason and the age of what is shown."""
+def _marked(reported: SubscriberStatusView, namespace: str, state: AgentState) -> FleetSubscriberView:
+    """A subscriber as its agent reported it; if that is silent, with the reason and the age of what is shown."""
+    known = {name: getattr(reported, name) for name in _REPORTED}
+    one = FleetSubscriberView(f"{namespace}/{reported.name}", **known, agent=state.name)
     if state.error is None:
         return one
     since = "" if state.heard_at is None else f"; at {state.heard_at:%H:%M:%S} UTC it was {one.state}"

@@ -91,7 +91,8 @@ def _page(settings: OperatorSettings, cluster: Cluster, agents: Agents) -> Fleet
             f"{publisher.metadata.namespace}/{publisher.metadata.name}": request_of(publisher) for publisher in found
         }
 
-    return FleetPage(FleetStatus(requests, lambda: datetime.now(UTC)).look, settings.dashboard_token)
+    look = FleetStatus(requests, lambda: datetime.now(UTC)).look
+    return FleetPage(look, settings.dashboard_token, settings.agent_url)
 
 
 async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: Health, lease: Lease) -> bool:

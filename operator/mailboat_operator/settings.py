@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import uuid
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from mailboat.frozen import Frozen
 from mailboat_operator.fleet_page import SHORTEST_TOKEN
 
 _LARGEST: Final = 1e6
+_AGENT_URL: Final = re.compile(r"https?://[!-.0-z|~]*\{publisher\}[!-.0-z|~]*/?")
+"""Without a path: an agent serves its page at `/`."""
+
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -41,6 +45,7 @@ class OperatorSettings(Frozen):
         agent_ingress: Peers of NetworkPolicies that may reach the agents' API; None makes no NetworkPolicies.
         port: Of probes, metrics and the dashboard.
         dashboard_token: What the dashboard of all agents is read with; None serves no dashboard.
+        agent_url: Address of an agent's page in browsers, with `{publisher}` and `{namespace}`; None: not reachable.
         log_level: The least that is logged.
     """
 
@@ -62,6 +67,7 @@ class OperatorSettings(Frozen):
     agent_ingress: tuple[Mapping[str, Any], ...] | None = None
     port: int = 8081
     dashboard_token: str | None = field(default=None, repr=False)
+    agent_url: str | None = None
     log_level: str = "INFO"
 
 
@@ -113,6 +119,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         agent_ingress=peers("AGENT_INGRESS"),
         port=int(number("PORT", 8081, 0, 65_535)),
         dashboard_token=_checked_token(text("DASHBOARD_TOKEN")),
+        agent_url=_checked_url(text("DASHBOARD_AGENT_URL")),
         log_level=_checked_level((text("LOG_LEVEL") or "info").upper()),
     )
 
@@ -128,3 +135,10 @@ def _checked_token(token: str | None) -> str | None:
         rule = f"must be {SHORTEST_TOKEN} or more printable ASCII characters"
         raise UsageError(f"MAILBOAT_OPERATOR_DASHBOARD_TOKEN {rule}")
     return token
+
+
+def _checked_url(url: str | None) -> str | None:
+    if url is not None and not _AGENT_URL.fullmatch(url.replace("{namespace}", "")):
+        rule = "must be an address without a path, such as https://{publisher}.{namespace}.example.com"
+        raise UsageError(f"MAILBOAT_OPERATOR_DASHBOARD_AGENT_URL is {url!r}, but {rule}")
+    return None if url is None else url.rstrip("/")

@@ -572,13 +572,13 @@ def test_skip_link_keeps_the_view(page: Page, serve: Any) -> None:
 
 
 @contextmanager
-def operator_page(look: Look, token: str) -> Iterator[str]:
+def operator_page(look: Look, token: str, agent_url: str | None = None) -> Iterator[str]:
     """The operator's page in a thread; its URL."""
     loop, started = asyncio.new_event_loop(), Queue[str]()
 
     async def serve_page() -> None:
         app = web.Application()
-        FleetPage(look, token).add_to(app.router)
+        FleetPage(look, token, agent_url).add_to(app.router)
         server = TestServer(app)
         await server.start_server()
         started.put(str(server.make_url("/")))
@@ -627,6 +627,27 @@ def test_operator_shows_the_fleet_and_marks_what_is_stale(page: Page) -> None:
             "the agent news/author does not answer"
         )
         expect(page.get_by_role("button", name="Suspend imports…")).to_have_count(0)
+        place = page.get_by_role("region", name="At the agent news/author")
+        expect(place).to_contain_text("kubectl -n news port-forward statefulset/author 8080")
+        expect(place.get_by_role("link")).to_have_attribute("href", "http://127.0.0.1:8080/#/subscribers/edge-3")
+        assert barriers(page) == []
+        page.goto("about:blank")
+
+
+def test_operator_s_page_leads_to_the_agent_that_can_act(page: Page) -> None:
+    async def look() -> StatusView:
+        return merge_states([AgentState("shop/author", fleet().status(), NOW)])
+
+    with operator_page(look, "fleet-token-0123456789", "https://{publisher}.{namespace}.example.com") as url:
+        page.goto(url)
+        page.get_by_label("Token").fill("fleet-token-0123456789")
+        page.get_by_label("Token").press("Enter")
+        agent = "https://author.shop.example.com/#"
+        expect(page.get_by_role("link", name="shop/author")).to_have_attribute("href", f"{agent}/packages/author")
+        page.get_by_role("link", name="shop/edge-3", exact=True).click()
+        open_at = page.get_by_role("link", name="Open shop/edge-3 at its agent")
+        expect(open_at).to_have_attribute("href", f"{agent}/subscribers/edge-3")
+        assert barriers(page) == []
         page.goto("about:blank")
 
 

@@ -166,6 +166,17 @@ def test_dashboard_takes_its_token_from_a_secret_and_needs_one(helm: str) -> Non
     variables = {item["name"]: item for item in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
     source = variables["MAILBOAT_OPERATOR_DASHBOARD_TOKEN"]["valueFrom"]["secretKeyRef"]
     assert source == {"name": "fleet", "key": "token"}
+    address = "https://{publisher}.{namespace}.example.com"
+    linked = rendered(helm, *settings, "--set", f"dashboard.agentUrl={address}")
+    assert (
+        read_settings({**environment(linked), "MAILBOAT_OPERATOR_DASHBOARD_TOKEN": "0123456789abcdef"}).agent_url
+        == address
+    )
+    refused = run(
+        helm, "template", "mailboat", str(CHART), *settings, "--set", "dashboard.agentUrl=javascript:{publisher}"
+    )
+    assert "dashboard" in refused.stderr
+    assert "agentUrl" in refused.stderr
     refused = run(helm, "template", "mailboat", str(CHART), "--set", "dashboard.enabled=true")
     assert "dashboard.tokenSecret is needed" in refused.stderr
     assert rights(rendered(helm, *settings)) == rights(rendered(helm)), "it needs no other rights"

@@ -562,6 +562,11 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
     assert (found.agent_image, found.namespaces, found.workers) == ("m:1", ("a", "b"), 4)
     assert found.broker_seconds == 8.0
     assert read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}BROKER_SECONDS": "30"}).broker_seconds == 30.0
+    address = "https://{publisher}.{namespace}.example.com"
+    assert (
+        read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}DASHBOARD_AGENT_URL": f"{address}/"}).agent_url
+        == address
+    )
     for name, value, problem in [
         ("LEASE_SECONDS", "x", "must be a number"),
         ("LEASE_SECONDS", "1", "must be from 3 to"),
@@ -569,6 +574,10 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
         ("WORKERS", "inf", "must be from 1 to"),
         ("PORT", "65536", "must be from 0 to 65535"),
         ("LOG_LEVEL", "verbose", "must be one of DEBUG, INFO"),
+        ("DASHBOARD_AGENT_URL", "javascript:alert('{publisher}')", "must be an address"),
+        ("DASHBOARD_AGENT_URL", "https://{name}.{publisher}.example.com", "must be an address"),
+        ("DASHBOARD_AGENT_URL", "https://example.com/{publisher}", "without a path"),
+        ("DASHBOARD_AGENT_URL", "https://example.com", "such as https://{publisher}"),
     ]:
         with pytest.raises(UsageError, match=problem):
             read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}{name}": value})

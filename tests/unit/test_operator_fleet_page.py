@@ -35,6 +35,7 @@ def test_agents_are_merged_with_namespaces_and_a_shared_subscriber_once() -> Non
     merged = merge_states([AgentState("shop/author", first, NOW), AgentState("shop/news", second, NOW)])
     assert [publisher.name for publisher in merged.publishers] == ["shop/author", "shop/news"]
     assert [subscriber.name for subscriber in merged.subscribers] == ["shop/edge-1", "shop/edge-2"]
+    assert [subscriber.agent for subscriber in merged.subscribers] == ["shop/author", "shop/author"]
     assert merged.journal == JOURNAL
 
 
@@ -55,7 +56,7 @@ def test_silent_agent_keeps_its_last_answer_marked_as_stale() -> None:
 def test_subscriber_of_a_silent_agent_is_taken_from_one_that_answers() -> None:
     silent = AgentState("shop/a", status("a", "edge-1"), NOW, SILENT)
     merged = merge_states([silent, AgentState("shop/b", status("b", "edge-1", state="retrying"), NOW)])
-    assert [subscriber.state for subscriber in merged.subscribers] == ["retrying"]
+    assert [(subscriber.state, subscriber.agent) for subscriber in merged.subscribers] == [("retrying", "shop/b")]
 
 
 def agents(asked: list[str], count: int, silent: int) -> Callable[[], Awaitable[dict[str, Any]]]:

@@ -69,6 +69,13 @@ export function joined(recorded, live) {
   return before.concat(own);
 }
 
+// A view of an agent's own page, where its actions are, from the operator's page; null where its address is not configured.
+export function agentAddress(app, agent, view = "") {
+  const [namespace, publisher] = agent.split("/").map(encodeURIComponent);
+  const pattern = app.caller.agent_url;
+  return pattern ? `${pattern.replaceAll("{namespace}", namespace).replaceAll("{publisher}", publisher)}/#/${view}` : null;
+}
+
 const STATES = {
   __proto__: null, // a state is a stranger's text, and may be "constructor"
   stopped: ["bad", "■", 0], failed: ["bad", "■", 0], "given-up": ["bad", "■", 0], error: ["bad", "■", 0], silent: ["bad", "✕", 1], stale: ["warn", "?", 3],

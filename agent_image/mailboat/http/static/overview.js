@@ -1,7 +1,7 @@
 // The overview: what needs attention, the topology, lag and throughput of all, and every subscriber.
 import { part } from "./api.js";
 import { bar, bytes, count, duration, h, muted, number, pager, plot, rate, state, subscriberLink, table } from "./dom.js";
-import { ORDERS, byName, joined, keyOf, look, needsAttention } from "./fleet.js";
+import { ORDERS, agentAddress, byName, joined, keyOf, look, needsAttention } from "./fleet.js";
 
 const ROWS = 25;
 const TILES = 600;
@@ -15,8 +15,9 @@ export function overview(app) {
   return [
     h("h1", null, "Overview"),
     fleet.scope === "subscribers" ? muted("This agent has no publisher: it shows its own subscribers. The agent of a publisher shows all.") : null,
+    fleet.scope === "fleet" ? muted(`This page only reads. ${app.caller.agent_url ? "Names of publishers and pages of subscribers lead" : "The page of a subscriber shows the way"} to the agent, where packages, jobs, storage and all actions are.`) : null,
     attention(fleet, all),
-    h("section", { "aria-labelledby": "topology" }, h("h2", { id: "topology" }, "Topology"), counts(all), topology(fleet, all)),
+    h("section", { "aria-labelledby": "topology" }, h("h2", { id: "topology" }, "Topology"), counts(all), topology(app, all)),
     h("div", { class: "grid" },
       h("section", null, plot("Lag of all subscribers", samples, "lag", " packages")),
       h("section", null, plot("Imported by all subscribers", samples, "rate", "/s"))),
@@ -101,11 +102,12 @@ function sentence(subscriber) {
   return parts.join("; ");
 }
 
-function topology(fleet, all) {
+function topology(app, all) {
+  const { fleet } = app;
   const shown = [...all].sort(ORDERS.attention).slice(0, TILES);
   const isNamed = all.length <= 40;
   const publishers = [...fleet.publishers.values()].sort(byName).map((publisher) => h("div", { class: "node", "data-key": publisher.name },
-    h("b", null, publisher.state === null || fleet.scope !== "agent" ? publisher.name : h("a", { href: `#/packages/${part(publisher.name)}` }, publisher.name)),
+    h("b", null, publisherLink(app, publisher)),
     publisher.state === "stale" ? state("stale") : h("span", { class: "muted" }, publisher.state === null ? "in another process" : `queues ${publisher.state}`),
     publisher.delay_seconds ? h("div", { class: "warn" }, `requests delayed by ${duration(publisher.delay_seconds)}`) : null));
   const journal = fleet.journal;
@@ -119,6 +121,13 @@ function topology(fleet, all) {
     shown.length ? h("ul", { class: isNamed ? "tiles" : "tiles dense", "aria-label": "Subscribers, those that need attention first", tabindex: 0 }, shown.map((subscriber) => tile(subscriber, isNamed)),
       all.length > TILES ? h("li", { class: "more" }, `and ${all.length - TILES} more`) : null)
       : h("p", { class: "muted" }, "no subscriber has announced itself"));
+}
+
+// A publisher leads to its packages; on the operator's page to those at its agent, where also jobs and storage are.
+function publisherLink(app, { name, state: known }) {
+  const view = (own) => `packages/${part(own)}`;
+  const address = app.fleet.scope === "fleet" ? agentAddress(app, name, view(name.split("/")[1])) : known !== null && app.fleet.scope === "agent" ? `#/${view(name)}` : null;
+  return address ? h("a", { href: address }, name) : name;
 }
 
 function tile(subscriber, isNamed) {

@@ -4,7 +4,7 @@ import { actionButton, outcome } from "./actions.js";
 import { failures } from "./errors.js";
 import { cause } from "./explanations.js";
 import { bytes, count, duration, fact, h, muted, number, packageName, pending, plot, rate, state, table, time } from "./dom.js";
-import { joined, keyOf } from "./fleet.js";
+import { agentAddress, joined, keyOf } from "./fleet.js";
 
 const ROWS = 50;
 const QUIET = new Set(["silent", "stopped", "stale"]); // others announce themselves all the time; the stream leaves these times out
@@ -43,9 +43,21 @@ function subscriberParts(app, known) {
         QUIET.has(known.state) ? fact("Announced", time(known.announced_at)) : null, fact("Instance", known.sling_id ?? "–")))),
     calls?.error ? h("section", { class: "attention" }, h("h2", null, "Failed call of the hook after"), cause(app, calls.error)) : null,
     h("div", { class: "grid" }, h("section", null, plot("Lag", samples, "lag", " packages")), h("section", null, plot("Throughput", samples, "rate", "/s"))),
-    scope === "fleet" ? muted("Queues, errors and actions are on the dashboard of the publisher's agent.") : [errorQueue(app, known), queues(app, known), imports(app, known)],
+    scope === "fleet" ? atAgent(app, known) : [errorQueue(app, known), queues(app, known), imports(app, known)],
     scope === "agent" ? forget(app, known) : null,
   ].filter(Boolean);
+}
+
+// On the operator's page: the way to what may be changed, at the agent that reported the subscriber.
+function atAgent(app, known) {
+  const [namespace, publisher] = known.agent.split("/");
+  const view = `subscribers/${part(known.name.slice(namespace.length + 1))}`;
+  const address = agentAddress(app, known.agent, view);
+  const local = `http://127.0.0.1:8080/#/${view}`;
+  const actions = "Queues, error queue, and what the agent's token permits: clear and remove packages, redrive, suspend, restore.";
+  return h("section", { "aria-labelledby": "at-agent" }, h("h2", { id: "at-agent" }, `At the agent ${known.agent}`), h("p", null, actions),
+    address ? h("p", null, h("a", { href: address }, `Open ${known.name} at its agent`))
+      : [h("p", null, "Forward its port, then open ", h("a", { href: local }, local), ":"), h("pre", { tabindex: 0 }, `kubectl -n ${namespace} port-forward statefulset/${publisher} 8080`)]);
 }
 
 function queues(app, known) {
