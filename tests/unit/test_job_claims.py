@@ -10,22 +10,35 @@ import pytest
 from mailboat.clock import SystemClock
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.job_worker import Call, JobWorker, WorkerSettings
 from mailboat.jobs.leases import RULES
 from mailboat.jobs.log_source import LogSource
-from mailboat.jobs.selection import Proposal, older_workers, plan_claims, why_pending
+from mailboat.jobs.selection import (
+    Proposal,
+    checkpoint_writer,
+    older_workers,
+    plan_claims,
+    waits_for,
+    why_pending,
+)
 from mailboat.jobs.source import Claimed, Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
+from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     JobId,
+    JobRecord,
     JobResult,
     JobsClaimed,
+    JobsFinished,
     JobState,
+    LeasesRenewed,
     NewJob,
     Outcome,
     QueueDefined,
     QueueKind,
     QueueSettings,
+    Renewal,
     WorkerSeen,
 )
 from mailboat.testing.clocks import ManualClock
@@ -46,6 +59,11 @@ class Desk:
 
     def poll(self, *held: Claimed) -> list[Claimed]:
         return list(self.source.poll(OFFER, 2 - len(held), [each.call for each in held], 0.0).claimed)
+
+    def see(self, *records: JobRecord) -> None:
+        """Append records, and read them."""
+        self.source.topic.append(*records)
+        self.source.catch_up()
 
     def report(self, *ended: Claimed, free: int) -> int:
         """Report calls; how many records that appended."""
@@ -78,20 +96,87 @@ def test_report_claims_the_next_jobs_in_the_same_append(desk: Desk) -> None:
 def test_worker_of_a_newer_version_claims_nothing_while_an_older_one_is_live(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk.source.topic.append(WorkerSeen("old", 1, ("mail",)))  # as a version before the number appends it
-    desk.source.catch_up()
+    desk.see(WorkerSeen("old", 1, ("mail",)))  # as a version before the number appends it
     assert not desk.poll()
     assert not desk.poll()
     fold = desk.source.topic.fold
-    assert older_workers(fold) == ["old"]
-    assert caplog.text.count("worker worker claims no jobs until these of an older version have left: old") == 1
+    assert older_workers(fold, fold.queues["default"]) == ["old"]
+    text = "worker worker claims no jobs from the queues of these workers of an older version until they stop: old"
+    assert caplog.text.count(text) == 1
     assert plan_claims(fold, "old", 1).preferred == [[desk.jobs[0]]], "the older one goes on"
     (fax,) = desk.source.topic.add([NewJob("fax")])
-    assert why_pending(fold, fax, fold.now_ms) == "its workers claim nothing while one of an older version is live"
-    desk.source.topic.append(WorkerSeen("old", 0, ()))
-    desk.source.catch_up()
+    text = "its workers claim nothing from queue default while one of an older version serves it"
+    assert why_pending(fold, fax, fold.now_ms) == text, "limits and order of a queue are those of all its topics"
+    desk.see(WorkerSeen("old", 0, ()))
     assert jobs_of(desk.poll()) == desk.jobs[:2]
-    assert not older_workers(fold)
+    assert not older_workers(fold, fold.queues["default"])
+
+
+def test_older_worker_holds_up_only_the_queues_that_it_serves(desk: Desk) -> None:
+    desk.see(QueueDefined(QueueSettings("fax", ["fax"])), QueueDefined(QueueSettings("print", ["print.*"])))
+    (fax,) = desk.source.topic.add([NewJob("fax")])
+    page, poster = desk.source.topic.add([NewJob("print.page"), NewJob("print.poster")])
+    desk.see(WorkerSeen("old", 1, ("print.page",)))
+    fold = desk.source.topic.fold
+    assert jobs_of(desk.poll()) == [fax], "the default queue may hold jobs of any topic"
+    assert "older version serves it" in why_pending(fold, poster, fold.now_ms)
+    assert why_pending(fold, page, fold.now_ms) == "starts next", "the older one takes it"
+    assert [name for name, queue in fold.queues.items() if older_workers(fold, queue)] == ["default", "print"]
+    desk.see(WorkerSeen("worker", 2, ("fax",), RULES))
+    assert not waits_for(fold, "worker"), "it takes no job of the queues that it shares with the older one"
+
+
+def test_jobs_of_an_older_workers_topic_are_left_to_it_in_every_queue(desk: Desk) -> None:
+    desk.see(QueueDefined(QueueSettings("print", ["print.*"])))
+    desk.source.topic.add([NewJob("print.page")])
+    (poster,) = desk.source.topic.add([NewJob("print.poster")])
+    desk.see(QueueDefined(QueueSettings("print", ["print.poster"])), WorkerSeen("old", 1, ("print.page",)))
+    assert jobs_of(desk.poll()) == [poster], "the page stays in the queue that it was added to"
+
+
+def test_worker_that_ends_its_calls_holds_up_no_newer_one(desk: Desk) -> None:
+    """Its results and renewals count as before, for those that read the log and those that begin at a checkpoint."""
+    desk.see(WorkerSeen("old", 2, ("mail",)), JobsClaimed.of("old", [[desk.jobs[0]], [desk.jobs[1]]]))
+    assert not desk.poll()
+    topic = desk.source.topic
+    desk.see(WorkerSeen("old", 2, ()))  # as a worker appends it that ends
+    topic.write_checkpoint()
+    with closing(open_job_topic(desk.journal)) as again:
+        assert jobs_of(desk.poll()) == desk.jobs[2:4]
+        tokens = [topic.fold.leases[job].token for job in desk.jobs[:2]]
+        desk.clock.advance(20.0)
+        desk.see(LeasesRenewed.of([Renewal(desk.jobs[0], tokens[0])]))
+        desk.clock.advance(20.0)
+        desk.see(
+            JobsFinished.of([JobResult(job, token, Outcome.OK) for job, token in zip(desk.jobs, tokens, strict=False)])
+        )
+        again.follow_to(Offset(topic.next_offset - 1))
+        assert again.fold.capture(again.next_offset) == topic.fold.capture(topic.next_offset)
+    states = [topic.fold.table.state(job) for job in desk.jobs[:2]]
+    assert states == [None, JobState.QUEUED], "one was renewed, the lease of the other is over"
+
+
+def test_worker_that_stops_leaves_the_queues_to_others_while_its_calls_run(desk: Desk) -> None:
+    def handler(_: Call) -> None:
+        with closing(open_job_topic(desk.journal)) as topic:
+            topic.follow()
+            while topic.fold.workers[worker.worker_id].topics:
+                topic.follow(PATIENCE_SECONDS)
+
+    settings = WorkerSettings("worker", 1, {"mail": handler})
+    worker = JobWorker(desk.source, settings, SystemClock(), random.Random(1), NoFailpoints())
+    worker.turn(0.0)
+    worker.turn(0.0)
+    worker.stop(PATIENCE_SECONDS)
+    with closing(open_job_topic(desk.journal)) as topic:
+        topic.follow()
+        assert (topic.fold.workers, topic.fold.table.state(desk.jobs[0])) == ({}, None), "it ended with its result"
+
+
+def test_checkpoints_are_written_by_a_worker_of_the_newest_version(desk: Desk) -> None:
+    assert checkpoint_writer(desk.source.topic.fold) == ""
+    desk.see(*(WorkerSeen(name, 1, ("mail",), rules) for name, rules in (("a", 0), ("b", RULES), ("c", RULES))))
+    assert checkpoint_writer(desk.source.topic.fold) == "b"
 
 
 def test_killed_worker_of_an_older_version_holds_up_newer_ones_for_two_minutes_at_most(desk: Desk) -> None:
@@ -115,7 +200,7 @@ def test_version_of_a_worker_is_in_the_checkpoint(desk: Desk) -> None:
     desk.source.topic.write_checkpoint()
     with closing(open_job_topic(desk.journal)) as again:
         assert (again.fold.workers["worker"].rules, again.fold.workers["old"].rules) == (RULES, 0)
-        assert older_workers(again.fold) == ["old"]
+        assert older_workers(again.fold, again.fold.queues["default"]) == ["old"]
 
 
 def test_report_of_a_worker_that_stops_claims_nothing(desk: Desk) -> None:

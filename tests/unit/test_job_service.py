@@ -12,6 +12,7 @@ import pytest
 from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, UnknownRequiredFeatureError, UsageError
+from mailboat.jobs.leases import RULES
 from mailboat.jobs.progress import Progress, encode_progress
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, open_job_topic
@@ -130,6 +131,15 @@ def test_j25_a_job_is_unassigned_until_a_worker_takes_its_topic(jobs: JobService
     claimed = [each for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed]
     assert jobs.show(parse_job_id(added.job)).view.state == "active"
     assert {each.call.job for each in claimed} == {parse_job_id(added.job)}
+
+
+def test_worker_over_http_counts_with_the_version_of_its_agent(jobs: JobService, log: MemoryJournal) -> None:
+    # The agent's fold decides for it: what version the worker's own process has does not matter.
+    jobs.add([NewJob("mail.send")])
+    jobs.poll(Offer("w-1", 1, ("mail.*",)), 1, ())
+    with closing(open_job_topic(log)) as topic:
+        topic.follow()
+        assert topic.fold.workers["w-1"].rules == RULES
 
 
 def test_calls_of_a_worker_that_leaves_are_queued_again_at_once(jobs: JobService) -> None:

@@ -122,7 +122,8 @@ class JobQueueView:
         rate: Starts within a time, such as `100/1s`; None is without limit.
         merge: The most jobs of one topic and key that one call takes.
         topics: Patterns of job topics.
-        older_workers: Live workers of an older version: until they have left, those of a newer one claim nothing.
+        older_workers: Live workers of an older version that serve the queue: until they stop, newer ones leave it to
+            them.
     """
 
     queue: str

@@ -134,7 +134,7 @@ def job_queue_view(fold: JobFold, queue: Queue, now_ms: int, came_due: Sequence[
         settings.merge,
         tuple(settings.topics),
         settings.parallel_percent,
-        tuple(older_workers(fold)),
+        tuple(older_workers(fold, queue)),
     )
 
 

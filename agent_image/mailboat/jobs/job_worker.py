@@ -177,6 +177,7 @@ class JobWorker:
         """
         # Before anything else: a report below must not claim further calls.
         self._is_stopping = True
+        self._offer = self._offer._replace(is_ending=True)
         try:
             self._await_calls(seconds)
             # Set before the calls are stopped: threads of handlers read it when a call ends.

@@ -17,7 +17,7 @@ from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, JobFold
 from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.leases import RULES
 from mailboat.jobs.schedules import plan_firing
-from mailboat.jobs.selection import Proposal, older_workers, plan_claims
+from mailboat.jobs.selection import Proposal, checkpoint_writer, plan_claims, waits_for
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.identifiers import Offset
@@ -102,8 +102,7 @@ class LogSource:
             return polled
         if self._claim(offer.worker, free, now):
             return self._polled(offer.worker, held)
-        # one worker is enough: all of them see at the same time that it is due
-        if self.topic.is_checkpoint_due() and min(self.topic.fold.workers, default="") == offer.worker:
+        if self.topic.is_checkpoint_due() and offer.worker == checkpoint_writer(self.topic.fold):
             self.topic.write_checkpoint()
         return None
 
@@ -189,11 +188,13 @@ class LogSource:
     def _announce(self, offer: Offer, now: float) -> None:
         """Append a record that the worker is there, where the others would forget it, or the log's time stands."""
         known = self.topic.fold.workers.get(offer.worker)
-        offered = (offer.slots, tuple(offer.topics), RULES)
+        # Without topics, newer workers and preferred claims no longer wait for a worker that only ends its calls.
+        topics = () if offer.is_ending else tuple(offer.topics)
+        offered = (offer.slots, topics, RULES)
         is_known = known is not None and (known.slots, tuple(known.topics), known.rules) == offered
         if is_known and not self._is_time_due(now) and self._announce_in(offer.worker, now) > 0:
             return
-        (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, tuple(offer.topics), RULES))
+        (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, topics, RULES))
         self.topic.follow_to(offset, self.see)
 
     def tick(self) -> None:
@@ -248,15 +249,14 @@ class LogSource:
         return False
 
     def is_held_up(self, worker: str) -> bool:
-        """Whether it claims nothing because one of an older version is live."""
-        known = self.topic.fold.workers.get(worker)
-        return known is not None and known.rules > self.topic.fold.oldest_rules
+        """Whether it leaves jobs to live workers of an older version."""
+        return bool(waits_for(self.topic.fold, worker))
 
     def _note_older(self, worker: str) -> None:
-        if worker not in self._held_up and self.is_held_up(worker):
+        if worker not in self._held_up and (older := waits_for(self.topic.fold, worker)):
             self._held_up.add(worker)
-            names = ", ".join(older_workers(self.topic.fold))
-            _LOG.warning("worker %s claims no jobs until these of an older version have left: %s", worker, names)
+            text = "worker %s claims no jobs from the queues of these workers of an older version until they stop: %s"
+            _LOG.warning(text, worker, ", ".join(older))
 
     def _plan_next(self, worker: str, ending: int, free: int) -> list[JobRecord]:
         """The claim that takes the place of calls that end now."""

@@ -8,13 +8,14 @@ only the calls that it preferred. A call that its preferred worker leaves for a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from mailboat.clock import moment_of
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_queue import Queue
+from mailboat.jobs.leases import WorkerState, takers
 from mailboat.jobs.table import NO_KEY
 from mailboat.model.jobs import JobId, JobState, QueueKind, show_job_id
 
@@ -40,20 +41,23 @@ class Proposal(NamedTuple):
 def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     """Choose up to `free_slots` calls for a worker of the fold; queues take turns."""
     known = fold.workers.get(worker)
-    if known is None or free_slots <= 0 or known.rules > fold.oldest_rules:
+    if known is None or free_slots <= 0:
         return Proposal((), ())
     queues = [queue for queue in fold.all_queues() if queue.queued > queue.delayed]
+    older = _older(fold, known)
+    if older:
+        queues = [queue for queue in queues if not takers(older.values(), queue.settings.topics)]
     free = [
         name
         for name, other in fold.workers.items()
-        if other.running < other.slots and name != worker and other.rules == known.rules
+        if other.running < other.slots and name != worker and other.rules == known.rules and other.topics
     ]
-    if len(queues) == 1 and not free:
+    if len(queues) == 1 and not free and not older:
         # No other worker is to be asked: without it, ranks and turns are a tenth of what a claim costs.
         return Proposal(_only_calls(fold, queues[0], worker, free_slots), ())
     preferred: list[Sequence[JobId]] = []
     others: list[tuple[int, Sequence[JobId]]] = []
-    turns = [_calls(fold, queue, worker, free, free_slots) for queue in queues]
+    turns = [_calls(fold, queue, worker, free, older, free_slots) for queue in queues]
     for rank, group in turns[0] if len(turns) == 1 else _in_turns(turns):
         if rank:
             others.append((rank, group))
@@ -66,10 +70,37 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     return Proposal(preferred, [group for _, group in others[: free_slots - len(preferred)]])
 
 
-def older_workers(fold: JobFold) -> Sequence[str]:
-    """Live workers of the oldest version, where there are some of a newer one: these leave all claims to them."""
-    found = sorted(name for name, worker in fold.workers.items() if worker.rules == fold.oldest_rules)
-    return found if len(found) < len(fold.workers) else ()
+def older_workers(fold: JobFold, queue: Queue) -> Sequence[str]:
+    """Live workers that take jobs of a queue, of an older version than others that do: these leave it to them."""
+    serving = {name: worker for name, worker in fold.workers.items() if takers([worker], queue.settings.topics)}
+    newest = max((worker.rules for worker in serving.values()), default=0)
+    return sorted(name for name, worker in serving.items() if worker.rules < newest)
+
+
+def waits_for(fold: JobFold, worker: str) -> Sequence[str]:
+    """Live workers of an older version that take topics of this one, or to which it leaves a call that could start."""
+    known = fold.workers.get(worker)
+    older = {} if known is None else _older(fold, known)
+    if known is None or not known.topics or not older:
+        return ()
+    untaken = known.untaken(fold.topics)
+    queues = [queue for queue in fold.all_queues() if queue.ready(fold.now_ms, 1, untaken)]
+    shared = [known.topics, *(queue.settings.topics for queue in queues)]
+    return sorted(name for name, other in older.items() if any(takers([other], topics) for topics in shared))
+
+
+def checkpoint_writer(fold: JobFold) -> str:
+    """The live worker that writes checkpoints: all of them see at the same time that one is due."""
+    # Of the newest version: those that start later begin with the state that it wrote, and must agree with it.
+    newest = max((worker.rules for worker in fold.workers.values()), default=0)
+    return min((name for name, worker in fold.workers.items() if worker.rules == newest), default="")
+
+
+def _older(fold: JobFold, known: WorkerState) -> dict[str, WorkerState]:
+    """Live workers of an older version, which may decide in another way what this one may claim."""
+    if known.rules == fold.oldest_rules:
+        return {}
+    return {name: worker for name, worker in fold.workers.items() if worker.rules < known.rules}
 
 
 def _in_turns(turns: list[Iterator[tuple[int, Sequence[JobId]]]]) -> Iterator[tuple[int, Sequence[JobId]]]:
@@ -90,7 +121,7 @@ def _only_calls(fold: JobFold, queue: Queue, worker: str, free_slots: int) -> li
 
 
 def _calls(
-    fold: JobFold, queue: Queue, worker: str, free: Sequence[str], free_slots: int
+    fold: JobFold, queue: Queue, worker: str, free: Sequence[str], older: Mapping[str, WorkerState], free_slots: int
 ) -> Iterator[tuple[int, Sequence[JobId]]]:
     """The calls of one queue that may start and that this worker takes, after its rank: the preferred worker's is 0."""
     untaken = fold.workers[worker].untaken(fold.topics)
@@ -106,8 +137,12 @@ def _calls(
             able = able_of.get(topic)
             if able is None:
                 able = [worker, *(name for name in free if fold.workers[name].takes(topic))]
+                # Its queue may have had other patterns when the job was added.
+                if any(other.takes(topic) for other in older.values()):
+                    able = []
                 able_of[topic] = able
-            yield _rank(group[0], worker, able), group
+            if able:
+                yield _rank(group[0], worker, able), group
         if len(groups) < most:
             return
         examined, most = most, room
@@ -182,9 +217,10 @@ def _reasons(fold: JobFold, job: JobId, now_ms: int) -> Iterator[str]:
         yield f"queue {name} is suspended"
     if fold.table.is_ready(job, now_ms) and not fold.is_served(topic):
         yield f"no live worker takes the topic {topic}"
-    takers = [worker for worker in fold.workers.values() if worker.slots and worker.takes(topic)]
-    if takers and all(worker.rules > fold.oldest_rules for worker in takers):
-        yield "its workers claim nothing while one of an older version is live"
+    serving = takers(fold.workers.values(), queue.settings.topics)
+    able = [worker.rules for worker in serving if worker.takes(topic)]
+    if able and min(able) > min(worker.rules for worker in serving):
+        yield f"its workers claim nothing from queue {name} while one of an older version serves it"
     now_ms = fold.now_ms  # on an idle log a job starts when a record says that it is due
     if fold.table.due_ms(job) > now_ms:
         tries = fold.table.tries(job)

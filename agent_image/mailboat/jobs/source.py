@@ -44,11 +44,13 @@ class Offer(NamedTuple):
         worker: Made for each start, and not to be guessed.
         slots: Calls that run at the same time.
         topics: Patterns of the topics that it takes.
+        is_ending: Whether it ends its calls, and claims no more.
     """
 
     worker: str
     slots: int
     topics: Sequence[str]
+    is_ending: bool = False
 
 
 class PollResult(NamedTuple):
