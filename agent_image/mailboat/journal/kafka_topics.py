@@ -147,9 +147,11 @@ class KafkaTopics:
 
         def ask() -> tuple[TopicState, Offset | None]:
             asked, end = self._describe(topic), None
-            with suppress(KafkaException):
-                place = TopicPartition(topic, PARTITION)
+            place = TopicPartition(topic, PARTITION)
+            try:
                 end = Offset(self._prober.get_watermark_offsets(place, timeout=self._attempt_seconds)[1])
+            except KafkaException:  # also a refusal: `bounds`, which asks for the end again, maps it
+                self._learn_leader(topic)
             return _state_of(asked), end
 
         state, end = self._repeat(ask, "describing", topic)

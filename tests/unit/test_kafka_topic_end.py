@@ -1,0 +1,98 @@
+"""A topic whose identity is answered and whose end is not: no broker is needed to show what is asked next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from mailboat.config.storage import KafkaConfig
+from mailboat.errors import JournalAccessDeniedError, TopicMissingError
+from mailboat.journal import kafka_topics
+from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.kafka_topics import KafkaTopics, TopicState
+from mailboat.model.identifiers import TopicName
+from mailboat.model.positions import Bounds
+from mailboat.testing.clocks import SkippingClock
+
+TOPIC = TopicName("package")
+STATE = TopicState("first", 1, 1)
+
+
+class Brokers:
+    """Both clients of `KafkaTopics`. The end is not answered while the client asks a leader that has died."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.end_error: int | None = None
+        self.described: Exception | None = None
+
+    def describe_topics(self, _: object, **__: object) -> dict[str, Future[Any]]:
+        self.asked.append("identity")
+        answer = Future[Any]()
+        if self.described is None:
+            answer.set_result(SimpleNamespace(topic_id="first", partitions=[SimpleNamespace(replicas=[1])]))
+        else:
+            answer.set_exception(self.described)
+        return {TOPIC: answer}
+
+    def get_watermark_offsets(self, _: object, **__: object) -> tuple[int, int]:
+        self.asked.append("end")
+        if self.end_error is not None:
+            raise KafkaException(KafkaError(self.end_error))
+        return 2, 6
+
+    def list_topics(self, *topics: Sequence[str], **_: object) -> None:
+        self.asked.append(f"leader of {topics[0]}")
+        if self.end_error == KafkaError._TIMED_OUT:
+            self.end_error = None
+
+    def poll(self, _: float) -> None:
+        """Nothing is reported."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    made = Brokers()
+    monkeypatch.setattr(kafka_topics, "AdminClient", lambda _: made)
+    monkeypatch.setattr(kafka_topics, "Consumer", lambda _: made)
+    return made
+
+
+@pytest.fixture
+def topics(brokers: Brokers) -> Iterator[KafkaTopics]:
+    assert not brokers.asked
+    clock = SkippingClock()
+    made = KafkaTopics(KafkaSettings(KafkaConfig(("broker:9092",), request_seconds=1.0)), clock, ClientLog(clock))
+    yield made
+    made.close()
+
+
+def test_identity_is_answered_without_an_end_that_is_not(brokers: Brokers, topics: KafkaTopics) -> None:
+    assert topics.state_and_end(TOPIC) == (STATE, 6)
+    brokers.asked.clear()
+    brokers.end_error = KafkaError._TIMED_OUT
+    assert topics.state_and_end(TOPIC) == (STATE, None)
+    assert topics.bounds(TOPIC) == Bounds(2, 6)  # type: ignore[arg-type]
+    assert brokers.asked == ["identity", "end", "leader of package", "end"], "the next request finds the new leader"
+
+
+def test_refused_end_is_reported_by_the_request_for_it_alone(brokers: Brokers, topics: KafkaTopics) -> None:
+    brokers.end_error = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert topics.state_and_end(TOPIC) == (STATE, None)
+    with pytest.raises(JournalAccessDeniedError):
+        topics.bounds(TOPIC)
+
+
+def test_missing_topic_is_reported_whatever_the_request_for_its_end_says(brokers: Brokers, topics: KafkaTopics) -> None:
+    brokers.end_error = KafkaError._TIMED_OUT
+    brokers.described = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    with pytest.raises(TopicMissingError):
+        topics.state_and_end(TOPIC)
