@@ -1,6 +1,6 @@
 // What a view may change: buttons that the token allows, questions before, and the outcome announced.
 import { CONFIRMATIONS } from "./confirmations.js"; // made of the command line's texts by the server
-import { count, h, notice } from "./dom.js";
+import { coded, count, h, notice } from "./dom.js";
 
 export const may = (app, verb) => app.caller.verbs.includes(verb) || app.caller.verbs.includes("admin");
 
@@ -30,7 +30,7 @@ export function confirmed(name, facts, typed = undefined) {
     const button = h("button", { type: "button", class: asked.is_dangerous ? "danger" : "main", disabled: typed !== undefined, onclick: agree }, asked.button);
     const compare = (event) => { button.disabled = event.target.value !== typed; };
     const dialog = h("dialog", { "aria-labelledby": "dialog-title" },
-      h("h2", { id: "dialog-title" }, filled(asked.title, facts)), h("p", null, filled(asked.consequences, facts)),
+      h("h2", { id: "dialog-title" }, filled(asked.title, facts)), h("p", null, coded(asked.consequences).map((piece) => (piece instanceof Node ? piece : filled(piece, facts)))),
       typed === undefined ? null : h("label", null, `Type ${typed} to confirm`, h("input", { type: "text", autocomplete: "off", spellcheck: "false", oninput: compare })),
       h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), button));
     dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });

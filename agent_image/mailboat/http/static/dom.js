@@ -116,6 +116,7 @@ export const packageLink = (publisher, id, text) =>
 export const packageName = (app, publisher, id, text) =>
   (id && app.fleet.scope === "agent" ? packageLink(publisher, id, text) : h("span", { class: "mono" }, text));
 export const fact = (name, value) => [h("dt", null, name), h("dd", null, value)];
+export const coded = (text) => text.split("`").map((piece, index) => (index % 2 ? h("code", null, piece) : piece)); // of our own texts
 export const muted = (text) => h("p", { class: "muted" }, text);
 
 // What stands in a section whose document is not there yet, or can't be read.

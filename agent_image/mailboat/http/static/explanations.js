@@ -1,5 +1,5 @@
 // Why something failed, with the meaning of the error and the next step as `mailboat explain` prints them.
-import { h, muted } from "./dom.js";
+import { coded, h, muted } from "./dom.js";
 
 const RETRY_MS = 3_000;
 let explanations = null;
@@ -10,7 +10,7 @@ export function cause(app, error, shownPath = null, isKnown = false) {
   const known = Object.hasOwn(explanations, error.code) ? explanations[error.code] : null; // a code is a stranger's text
   return [
     h("p", null, h("b", null, error.code), ` ${error.message}`), error.path && error.path !== shownPath ? h("p", { class: "mono" }, error.path) : null,
-    known && !isKnown ? [muted("Meaning and next step"), known.text.split(/\n\n+/).map((text) => h("p", null, text.replace(/`/g, "")))] : null,
+    known && !isKnown ? [muted("Meaning and next step"), known.text.split(/\n\n+/).map((text) => h("p", null, coded(text)))] : null,
     error.trace ? h("details", null, h("summary", null, "Trace"), h("pre", { tabindex: 0 }, error.trace)) : null,
     error.truncated ? muted("Some of these texts were shortened.") : null,
   ];

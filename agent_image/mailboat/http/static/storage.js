@@ -28,7 +28,8 @@ function topics({ journal, topics: found }) {
 
 function snapshotParts(app, found) {
   const isWhole = app.fleet.scope === "agent"; // agents without a publisher restore snapshots, and neither store nor remove them
-  const restores = app.loaded("restores", "/restores", app.restoring ? 500 : undefined).data ?? [];
+  const { data } = app.loaded("restores", "/restores", app.restoring ? 500 : undefined);
+  const restores = data ?? [];
   const rows = found.map((snapshot) => {
     const name = snapshot.snapshot.replace(/^blob:/, "");
     return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), ...(snapshot.error ? [h("span", { class: "bad" }, `${snapshot.message} (${snapshot.next_step})`), "", "", ""] : [snapshot.roots?.length ? `${snapshot.target}, below ${snapshot.roots.join(", ")} only` : snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at)]),
@@ -54,7 +55,7 @@ function snapshotParts(app, found) {
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), "replace"), h("button", { type: "submit" }, "Store snapshot")) : null,
     restores.length ? h("div", { class: "tools" }, h("label", null, "Subscriber to restore", h("select", { onchange: (event) => { app.view.restored = event.target.value; app.render(); } },
       h("option", { value: "", selected: !app.view.restored }, "the snapshot's own"),
-      restores.map((one) => h("option", { value: one.subscriber, selected: one.subscriber === app.view.restored }, `${one.subscriber} (${one.target})`))))) : muted("This agent runs no subscriber whose target it could restore."),
+      restores.map((one) => h("option", { value: one.subscriber, selected: one.subscriber === app.view.restored }, `${one.subscriber} (${one.target})`))))) : data && muted("This agent runs no subscriber whose target it could restore."),
     outcomes(restores.filter((one) => one.state !== "none")),
   ];
 }
