@@ -194,9 +194,7 @@ def test_each_of_twenty_members_holds_the_content_before_traffic_while_a_tree_is
     story.assert_content(*sorted(served))
 
 
-def test_twenty_members_become_two_one_by_one_while_pods_and_the_operator_die_and_content_is_published(
-    story: Story, operator: NamespaceClient
-) -> None:
+def test_twenty_members_scale_down_to_two_while_pods_and_operator_die(story: Story, operator: NamespaceClient) -> None:
     assert len(story.members()) == MANY
     story.fill(files_of(EXAMPLES), "examples")
     words = ("kubectl", "mailboat", "-n", story.namespace.name, "publish", "/examples", "--wait", "150")

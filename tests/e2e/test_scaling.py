@@ -146,9 +146,7 @@ def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
 
 
 @pytest.mark.timeout(1200)
-def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_running_job_is_cut_off(
-    story: Story, keda: None
-) -> None:
+def test_j32_workers_scale_with_the_backlog_and_finish_running_jobs(story: Story, keda: None) -> None:
     queue, _ = yaml.safe_load_all((EXAMPLES / "jobs.yaml").read_text())
     del queue["spec"]["maxParallel"], queue["spec"]["rate"]
     queue["spec"]["topics"] = ["wait.*"]

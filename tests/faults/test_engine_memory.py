@@ -151,7 +151,7 @@ def test_what_a_failed_publish_had_staged_does_not_count_for_the_next_one_of_its
 
 @pytest.mark.parametrize("request_id", [None, "r"])
 @pytest.mark.parametrize("is_delete", [False, True])
-def test_a_publish_begun_before_the_first_changed_and_appended_after_it_is_not_taken_for_the_source(
+def test_publish_across_the_first_changed_does_not_count_as_the_source(
     tmp_path: Path, request_id: str | None, is_delete: bool
 ) -> None:
     source = site_with(tmp_path, d__x="v1", d__gone="1", other="1")

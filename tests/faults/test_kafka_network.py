@@ -103,7 +103,7 @@ def test_a_reader_whose_connections_are_reset_goes_on_without_a_gap_or_a_repeat(
     assert values_of(seen) == [record.value for record in records]
 
 
-def test_connections_that_stay_open_and_silent_end_calls_in_time_and_go_on_when_they_speak_again(
+def test_silent_connections_time_out_and_recover(
     proxy: TcpProxy, journal: KafkaJournal, impatient: KafkaJournal, topic: TopicName
 ) -> None:
     impatient.append(topic, some_records(3, "before"))

@@ -85,7 +85,7 @@ def stopped(folder: Path, failpoint: Failpoint, count: int) -> tuple[ForkServerP
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGCONT, 0)])
-def test_a_member_that_stands_still_with_the_target_open_is_waited_for_and_imports_nothing_twice(
+def test_pool_waits_for_a_member_that_is_frozen_with_the_target_open(
     tmp_path: Path, number: int, exit_code: int
 ) -> None:
     """Its lease passes on, but the lock does not: nothing could refuse its writes when it goes on."""

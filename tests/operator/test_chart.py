@@ -247,7 +247,7 @@ def test_every_document_is_taken_by_an_api_server(helm: str, monitored_api_serve
     assert done.returncode == 0, done.stderr
 
 
-def test_the_network_policy_lets_others_reach_probes_and_metrics_of_the_operator_and_nothing_else(helm: str) -> None:
+def test_network_policy_opens_only_probes_and_metrics_of_the_operator(helm: str) -> None:
     """Whether it is kept is the network's affair: that of the test cluster does not."""
     documents = rendered(helm, "--set", "networkPolicy.enabled=true")
     [policy] = of_kind(documents, "NetworkPolicy")

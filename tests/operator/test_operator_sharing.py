@@ -156,7 +156,7 @@ JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
 TOPIC = {"journalRef": {"name": "main"}, "reclaimPolicy": "Delete"}
 
 
-def test_a_journal_is_looked_at_for_the_first_and_the_last_topic_that_needs_it_and_for_none_between() -> None:
+def test_journal_is_reconciled_for_its_first_and_last_topic_only() -> None:
     told = Told()
     told.hear("Journal", "main", **JOURNAL)
     assert told.hear("Topic", "one", topicName="one", **TOPIC) == ["Journal main", "Topic one"]
@@ -188,7 +188,7 @@ def test_a_new_status_is_no_reason_to_look_again() -> None:
     assert ObjectKey("Topic", "site", "one") in told.watched.last_events
 
 
-def test_what_waits_for_a_journal_is_reconciled_when_its_status_changes_and_not_for_a_new_message() -> None:
+def test_dependents_are_reconciled_for_a_new_journal_status_not_message() -> None:
     def status(reason: str, message: str = "") -> dict[str, Any]:
         conditions = [{"type": "Ready", "status": "False", "reason": reason, "message": message}]
         return {"observedGeneration": 1, "conditions": conditions}

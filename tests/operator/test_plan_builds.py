@@ -189,7 +189,7 @@ def test_a_driver_that_has_published_nothing_and_gets_no_executors_is_ended_in_t
     assert [action.key.name for action in plan.actions if isinstance(action, Delete)] == ["first-1"]
 
 
-def test_executors_that_never_find_a_node_are_ended_in_time_also_when_a_half_published_build_is_built_again() -> None:
+def test_unschedulable_executors_end_in_time_also_for_a_resumed_build() -> None:
     one, application = started()
     half_done = progress_of(100, 242)
     ran = after(one, plan_build(one, seen(told(application, "RUNNING"), progress=half_done)))

@@ -202,9 +202,7 @@ OUTCOMES = {
 
 
 @pytest.mark.parametrize("engine", GROUPS)
-def test_the_application_is_taken_by_the_engine_s_own_definition_with_no_field_that_it_does_not_know(
-    yard: Yard, engine: str
-) -> None:
+def test_spark_application_passes_the_engines_own_definition(yard: Yard, engine: str) -> None:
     yard.make("PackageBuild", "first", {**BUILD, "engine": engine})
     assert yard.look("first") == 3  # configuration, application, status
     assert yard.look("first") == 0

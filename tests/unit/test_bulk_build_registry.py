@@ -121,9 +121,7 @@ def test_a_build_that_says_nothing_of_its_publisher_is_nobodys(engine: Engine, s
 UNNAMED = f"bulk-{24 * '0'}"
 
 
-def test_a_build_whose_source_changed_meanwhile_goes_on_under_its_id_and_builds_what_is_missing(
-    engine: Engine, site: Path
-) -> None:
+def test_build_of_a_changed_source_resumes_under_its_id(engine: Engine, site: Path) -> None:
     order, library = BuildOrder(recipe_for(engine, site)), BuildRegistry(engine.blobs.builds)
     with pytest.raises(PermanentError, match="SourceChanged") as raised:
         run(engine, order, ChangingStages(engine, site / "a/3.html"))

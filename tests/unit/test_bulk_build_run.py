@@ -609,9 +609,7 @@ def run_until_built(engine: Engine, order: BuildOrder) -> None:
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
-def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_it_is_built_again(
-    dying: Engine, site: Path, *, is_binary: bool
-) -> None:
+def test_build_that_was_swept_publishes_nothing_until_rebuilt(dying: Engine, site: Path, *, is_binary: bool) -> None:
     order = BuildOrder(recipe_for(dying, site), BuildId("old"))
     run_until_built(dying, order)
     dying.parts.clock.wait(threading.Event(), RESUME_SECONDS + 1)

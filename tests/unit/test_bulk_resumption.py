@@ -119,7 +119,7 @@ DEATHS = [
 
 @pytest.mark.parametrize("build_id", [None, NAMED])
 @pytest.mark.parametrize("at", DEATHS)
-def test_a_dead_build_that_another_one_followed_does_not_go_on_as_if_its_packages_were_the_last(
+def test_dead_build_with_a_successor_starts_over_as_a_new_build(
     engine: Engine, deaths: Deaths, site: Path, at: tuple[Failpoint, int], build_id: BuildId | None
 ) -> None:
     die(engine, deaths, site, at, build_id)

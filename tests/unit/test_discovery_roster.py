@@ -117,9 +117,7 @@ class TestRoster:
         apply(roster, DiscoveryMessage(SLING_ID, AgentName("nobody"), ()))
         assert names(roster) == []
 
-    def test_invented_subscribers_cost_no_more_than_the_bound_and_push_no_one_out_who_goes_on_announcing(
-        self, roster: Roster
-    ) -> None:
+    def test_invented_subscribers_are_bounded_and_displace_no_live_one(self, roster: Roster) -> None:
         for number in range(MAX_SUBSCRIBERS + 1000):
             apply(roster, announcement(f"forged-{number}"))
             if number % 500 == 0:

@@ -170,7 +170,7 @@ def test_an_expiry_of_no_time_at_all_costs_a_second_reading_and_no_more() -> Non
         assert bench.store.told() == PieceFigures(pieces=9, read_again=1, expired=1)
 
 
-def test_a_collection_expires_by_its_own_last_piece_whatever_began_finished_or_began_again_before(bench: Bench) -> None:
+def test_piece_collection_expires_by_its_own_last_piece(bench: Bench) -> None:
     bench.piece(0, b"dead", "dead")
     bench.piece(0, b"restarted", "restarted")
     bench.piece(0, b"slow", "slow")

@@ -383,7 +383,7 @@ def test_an_append_without_an_answer_that_stands_in_the_log_is_done(
 
 
 @pytest.mark.parametrize("kept", [0, 1])
-def test_an_append_of_which_the_log_holds_only_a_beginning_is_told_as_uncertain_and_completed_by_a_retry(
+def test_partial_append_is_uncertain_and_completed_by_a_retry(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     publisher, wanted = engine.publisher(), [named("a", "/en"), named("b", "/de")]

@@ -148,7 +148,7 @@ def test_a_line_that_is_full_is_told_and_only_to_its_caller(
         assert hers.result(PATIENCE_SECONDS).offset == 7
 
 
-def test_all_in_line_are_published_together_and_the_source_is_opened_once_where_content_is_read(
+def test_waiting_requests_are_published_together_from_one_open_source(
     counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     with ThreadPoolExecutor(8) as pool:

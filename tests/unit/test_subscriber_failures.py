@@ -187,7 +187,7 @@ def test_steps_that_never_move_the_position_stop_in_a_named_state(
 
 @pytest.mark.parametrize("named", [("/z",), ("/z", "/site/ab"), ("/site/a/child",)])
 @pytest.mark.parametrize("road", ["quick", "careful", "referred to"])
-def test_a_package_that_owns_what_its_message_does_not_name_is_given_up_before_anything_is_written(
+def test_package_that_owns_unnamed_paths_is_given_up_before_any_write(
     engine: Engine, store: MemoryStore, road: str, named: tuple[str, ...]
 ) -> None:
     publish(engine, "/site/a", text="old")

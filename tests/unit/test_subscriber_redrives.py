@@ -140,9 +140,7 @@ def test_a_package_of_a_publisher_that_is_not_followed_any_more_stays_given_up(
     assert paths_of(store) == {"/a"}
 
 
-def test_an_old_package_does_not_come_back_over_newer_content_of_one_that_is_not_followed_any_more(
-    engine: Engine, store: MemoryStore
-) -> None:
+def test_redrive_keeps_newer_content_of_a_publisher_no_longer_followed(engine: Engine, store: MemoryStore) -> None:
     publish(engine, "/a", text="old")
     run(engine, store, processors=Processors(before=Hook(failures=4)))
     request = add_request([NodePath("/a")])
