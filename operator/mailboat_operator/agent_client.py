@@ -164,7 +164,7 @@ class Agents:
 
 
 def transport_reason(error: Exception) -> str:
-    """Why a request failed. The text of the transport's errors alone: the others quote what was sent, headers too."""
+    """Why a request failed, by transport errors only: others quote what was sent, with headers."""
     is_quoting = not isinstance(error, httpx2.TransportError) or isinstance(error, httpx2.LocalProtocolError)
     return type(error).__name__ if is_quoting else str(error) or type(error).__name__
 

@@ -250,7 +250,7 @@ def entry_of(credentials: Credentials, secret: str, key: str) -> str:
 
 
 def word_of(credentials: Credentials, secret: str, key: str) -> str:
-    """An entry of a Secret that is one line, without the line end that `echo` and editors add; agents drop it, too.
+    """A one-line entry of a Secret, without the line end that `echo` and editors add, as in agents.
 
     A control character within would be refused by a client library in words that quote the value.
 

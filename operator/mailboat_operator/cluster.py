@@ -103,7 +103,7 @@ class Cluster:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> Sequence[Manifest]:
-        """All objects of a kind in a namespace, or in all: `*`; with `labels` and `fields` those that have these.
+        """The objects of a kind in a namespace (`*`: all), selected by `labels` and `fields`.
 
         Raises: ClusterConflictError where the kind itself is gone, ClusterUnavailableError, ClusterRefusedError.
         """
@@ -200,7 +200,7 @@ class Cluster:
                 raise mapped(error, f"deleting {key.kind} {namespace}/{key.name}") from error
 
     async def write_status(self, manifest: Manifest, status: Mapping[str, Any]) -> None:
-        """Write the whole status of one of our objects, unless it was replaced by another of its name meanwhile.
+        """Write the whole status of one of our objects, unless another of its name replaced it.
 
         Raises: see `apply`.
         """
@@ -248,7 +248,7 @@ class Cluster:
             await self._send(event, change, PatchType.MERGE, "repeat")
 
     async def hold(self, manifest: Manifest, *, is_held: bool) -> Manifest:
-        """Put our finalizer on one of our objects, or take it off; those of others stay. Gives the object after that.
+        """Add or remove our finalizer of one of our objects, and return the object after that.
 
         Raises: ClusterConflictError when the object was changed since `manifest` was read; see `apply`.
         """

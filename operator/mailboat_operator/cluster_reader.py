@@ -191,7 +191,7 @@ class ClusterReader:
         return address
 
     async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
-        """All subscribers of a journal, read from one of its publishers; None when none of the first few answers."""
+        """The subscribers of a journal, by one of its publishers; None if none of the first few answers."""
         for publisher in publishers[:_ASKED]:
             try:
                 address = await self.address(publisher)

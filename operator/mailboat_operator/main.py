@@ -47,7 +47,7 @@ _LOST_EXIT_CODE: Final = 1
 
 
 async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
-    """Run until `stopping` is set or the lease is lost; the exit code. Raises: UsageError without a cluster."""
+    """Run until `stopping` or the lease's loss; return the exit code. Raises: UsageError: no cluster."""
     metrics = OperatorMetrics()
     health = Health(metrics)
     cluster = Cluster(metrics.wrote)  # of the lease alone: it waits for no budget

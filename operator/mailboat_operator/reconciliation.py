@@ -77,7 +77,7 @@ class Outcome(NamedTuple):
 
 
 class Reconciler:
-    """Brings the actual state to the desired state. Called for several objects at once, never twice for one."""
+    """Brings actual to desired state. Called for several objects at once, never twice for one."""
 
     def __init__(
         self,

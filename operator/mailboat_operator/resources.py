@@ -111,7 +111,7 @@ def is_invalid(error: BaseException | None) -> bool:
 
 
 def is_of_going_namespace(error: MailboatError) -> bool:
-    """Whether a request was refused because its namespace is being deleted, in which nothing can be created."""
+    """Whether a request was refused because its namespace is being deleted."""
     cause = error.__cause__
     details = cause.status.details if isinstance(cause, ApiError) else None
     return any(
@@ -120,7 +120,7 @@ def is_of_going_namespace(error: MailboatError) -> bool:
 
 
 def is_out_of_sight(error: Exception) -> bool:
-    """Whether there is no such kind, or none that we may see: the answer for an unserved path is not a Status."""
+    """Whether the kind is missing or hidden from us: the answer for an unserved path is not a Status."""
     return _code_of(error) == _FORBIDDEN or (_code_of(error) == _NOT_FOUND and not isinstance(error, ApiError))
 
 

@@ -58,7 +58,7 @@ class TopicClaims:
         self._leads: dict[Place, _Lead] = {}
 
     def saw(self, manifest: Mapping[str, Any], *, is_gone: bool = False) -> None:
-        """A Topic or a Journal was seen, or was deleted; other kinds, and what can't be understood, claim nothing."""
+        """Record a Topic or Journal that was seen or deleted; others and undecodable ones claim nothing."""
         self._forget(manifest)
         if is_gone:
             return

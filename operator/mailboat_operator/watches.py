@@ -188,7 +188,7 @@ _WATCHES: Final = ("Watcher for ", "Multidimensional multitasker")
 
 
 class DefinitionGone(logging.Filter):
-    """Logs the deletion of a definition as one line. kopf's watch of the kind fails, and begins again with the kind."""
+    """Logs a definition's deletion in one line. kopf's watch fails, and resumes with the kind."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log the record as it is."""

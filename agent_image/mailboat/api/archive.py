@@ -510,7 +510,7 @@ class JournalUpkeep(Protocol):
     """What changes or measures the journal as a whole."""
 
     def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
-        """Remove the messages of a topic before an offset; a dry run names the subscribers that would lose packages.
+        """Remove a topic's messages before an offset; a dry run names subscribers that would lose packages.
 
         Raises: UsageError for an offset beyond the end; TopicMissingError.
         """
@@ -521,7 +521,7 @@ class JournalUpkeep(Protocol):
         ...
 
     def retention(self, *, is_applied: bool = False) -> RetentionView:
-        """Where retention by consumption puts the head; `is_applied` moves it. Raises: UsageError for its settings."""
+        """The head by retention by consumption; `is_applied` moves it. Raises: UsageError: its settings."""
         ...
 
     def ensure_topics(self, *, is_dry_run: bool = False) -> TopicSetup:
@@ -582,7 +582,7 @@ class Restores(Protocol):
     """Restores of stored snapshots into the targets of an agent's own subscribers; from several threads."""
 
     def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
-        """Begin: the subscriber of the target stops, the snapshot is restored, and the subscriber starts again.
+        """Begin: stop the target's subscriber, restore the snapshot, and start the subscriber again.
 
         Raises:
             SnapshotMissingError: No snapshot has that name.

@@ -54,7 +54,7 @@ class Changes(Protocol):
     """Several packages in one call, what changed in a publisher's source, and dry runs."""
 
     def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
-        """Publish requests in their order: reading the iterator publishes, and each is durable when it is returned.
+        """Publish requests in order: reading the iterator publishes; each returned one is durable.
 
         On a home several share an append.
 
@@ -142,11 +142,11 @@ class Control(SubscriberRegistry, Changes, Protocol):
         ...
 
     def command(self, publisher: str | None, command_id: str) -> CommandView:
-        """Return the outcome of a command about packages of a publisher; None: of all. Raises: CommandMissingError."""
+        """Outcome of a command for a publisher's packages; None: of all. Raises: CommandMissingError."""
         ...
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
-        """A page of the packages that were given up, by one subscriber or all; `page` is the token of the one before.
+        """A page of the given-up packages of one subscriber or all; `page`: token of the page before.
 
         Raises: AgentMissingError; UsageError for a token of another list.
         """

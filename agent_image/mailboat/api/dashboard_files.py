@@ -39,7 +39,7 @@ DASHBOARD_PATHS: Final = (*_FILES, _CONFIRMATIONS)
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an `Accept-Encoding` names gzip, and not with the weight 0, which refuses it (RFC 9110, 12.5.3)."""
+    """Whether an `Accept-Encoding` allows gzip; the weight 0 refuses it (RFC 9110, 12.5.3)."""
     for item in accept_encoding.lower().split(","):
         name, _, weight = "".join(item.split()).partition(";q=")
         if name == "gzip":

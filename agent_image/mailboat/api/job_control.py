@@ -47,7 +47,7 @@ class ScheduleControl(Protocol):
         ...
 
     def set_schedule(self, schedule: Schedule) -> JobScheduleView:
-        """Create a schedule, or replace it; one that is set as it is keeps its next due time. Raises: UsageError."""
+        """Create or replace a schedule; an equal one keeps its next due time. Raises: UsageError."""
         ...
 
     def remove_schedule(self, schedule: str) -> JobScheduleView:

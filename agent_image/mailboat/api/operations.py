@@ -72,7 +72,7 @@ def read_answer(operation: Operation[T], content: bytes, url: str) -> T:
 
 
 def read_error(status: int, content: bytes, url: str) -> MailboatError:
-    """The error in an answer that is not successful: the error of the agent, with its facts, where there is one."""
+    """The error of an unsuccessful answer: the agent's own error with its facts, if it has one."""
     problem = read_problem(content)
     known = None if problem is None else error_of(problem, url)
     if known is not None:

@@ -303,7 +303,7 @@ class QueueItemView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """A queue: the packages of one publisher that a subscriber has still to import, or those that it gave up.
+    """A queue: one publisher's packages that a subscriber has still to import, or that it gave up.
 
     Attributes:
         name: `<sling id>-<agent name>`, with `-error` behind it where it holds what was given up.
@@ -359,7 +359,7 @@ class DistributionPage:
 
 @dataclass(frozen=True, slots=True)
 class CommandView:
-    """A command to a subscriber: clear its queue, drive a given-up package again, suspend or resume its imports.
+    """A command to a subscriber: clear its queue, redrive a package, suspend or resume imports.
 
     Attributes:
         id: Names the command.

@@ -76,7 +76,7 @@ def encode_end(reason: str) -> bytes:
 
 
 def read_events(lines: Iterable[str]) -> Iterator[StreamEvent]:
-    """The events of a stream by its lines, without their line ends. Raises: AgentDefectError for invalid data."""
+    """The events of a stream, by its lines without line ends. Raises: AgentDefectError: invalid data."""
     event_id, kind, data = "", "", list[str]()
     for line in lines:
         name, _, value = line.partition(":")

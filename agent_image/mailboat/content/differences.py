@@ -43,7 +43,7 @@ class Difference:
 
 
 def differences(left: Source, right: Source, path: NodePath = ROOT) -> Iterator[Difference]:
-    """What has to be done to `left` to make it `right`, below `path`, in key order. Raises: as the sources.
+    """The changes that make `left` into `right` below `path`, in key order. Raises: as the sources.
 
     Last come the prefixes that both sides know, and that stand for different namespaces.
     """

@@ -82,7 +82,7 @@ class TreeHash:
         opened.append((path, path[cut + 1 :].encode(), digest, []))
 
     def amend(self, path: NodePath, digest: bytes) -> None:
-        """Give another `node_digest` to the node added last, or to one above it. Raises: ValueError for any other."""
+        """Change the `node_digest` of the last added node or one above it. Raises: ValueError: any other."""
         wanted = "" if path == "/" else path
         for index in range(len(self._open) - 1, -1, -1):
             where, name, _, children = self._open[index]

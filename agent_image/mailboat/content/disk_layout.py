@@ -45,7 +45,7 @@ def names_on_disk(path: NodePath) -> list[str]:
 
 
 def name_on_disk(name: str, *, is_at_top: bool = False) -> str:
-    """How a node's name is written. Raises: PathRefusedError for a reserved name that is too long to be escaped."""
+    """A node's name on disk. Raises: PathRefusedError: a reserved name is too long to be escaped."""
     if not name.startswith(_RESERVED) and not (is_at_top and name in KEPT_AT_TOP):
         return name
     if len(name.encode(errors="surrogatepass")) + len(_ESCAPE) > MAX_NAME_BYTES:
@@ -54,7 +54,7 @@ def name_on_disk(name: str, *, is_at_top: bool = False) -> str:
 
 
 def name_of_entry(entry: str, *, folder: str = "", is_at_top: bool = False) -> str | None:
-    """The node's name that an entry of a folder stands for; None for what belongs to a node, or to the top folder.
+    """The node's name for an entry of a folder; None for files of a node or of the top folder.
 
     Raises:
         PathRefusedError: It has a reserved name that no target writes, so a user's file would be left out in

@@ -71,7 +71,7 @@ def blob_folder(database: Path) -> Path:
 
 
 def open_binary(binary: Binary) -> BinaryIO:
-    """A stream over a binary that a package brings. Raises: BlobMissingError where it brings the digest alone."""
+    """A stream over a package's binary. Raises: BlobMissingError: it has the digest alone."""
     if binary.data is None and binary.opener is None:
         raise BlobMissingError(f"the package names the binary {binary.digest.hex()}, which no store has")
     return binary.open()

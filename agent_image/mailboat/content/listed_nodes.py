@@ -43,7 +43,7 @@ class ListedSource(Protocol):
     """A source that lists its nodes without reading them."""
 
     def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | UnlistedEntry]:
-        """The node at `path` and, when deep, all below it: parents first, subtree by subtree, siblings in any order."""
+        """The node at `path`, when deep also all below it: parents first, by subtrees, siblings in any order."""
 
 
 def listed_node(node: Node) -> ListedNode:

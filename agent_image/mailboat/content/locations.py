@@ -67,7 +67,7 @@ def parse_target(text: str) -> TargetLocation:
 
 
 def open_target(text: str, failpoints: Failpoints | None = None, *, is_known: bool = False) -> Target:
-    """Open a target to import into, made if there is nothing yet. Raises: UsageError; as the targets' own openers.
+    """Open or create a target to import into. Raises: UsageError; as the targets' own openers.
 
     `is_known`: This process has checked all of a `sqlite:` or `files:` target before.
     """
@@ -81,7 +81,7 @@ def open_target(text: str, failpoints: Failpoints | None = None, *, is_known: bo
 
 @contextmanager
 def opened_ledger(text: str, *, is_known: bool = False) -> Iterator[TargetLedger]:
-    """What a target keeps besides its content, also while a subscriber imports into it: for status and redrives.
+    """A target's ledger, also while a subscriber imports into it: for status and redrives.
 
     `is_known`: The file is not read as a whole to check it.
 

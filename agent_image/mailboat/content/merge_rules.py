@@ -36,7 +36,7 @@ def merge_node(present: Node | None, incoming: Node, owned: WorkspaceFilter) -> 
 
 
 def recreates_files(path: NodePath, owned: WorkspaceFilter) -> bool:
-    """Whether a plain file takes the place of another node with all below it, also of what `owned` does not cover."""
+    """Whether a plain file replaces another node with all below it, also what `owned` does not cover."""
     return owned.covers_alone(path) or owned.mode_of(path) is ImportMode.UPDATE_PROPERTIES
 
 

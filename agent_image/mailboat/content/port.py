@@ -124,7 +124,7 @@ class HookCallLedger(Protocol):
         """Calls that were set aside wait again, as if they had never been made."""
 
     def retry(self, offset: Offset) -> bool:
-        """Make the call of one package wait again with all its attempts, if it is still to be made; whether it is."""
+        """Give the call of a package all its attempts again; whether it is still to be made."""
 
 
 class PendingJob(NamedTuple):
@@ -177,7 +177,7 @@ class Source(Protocol):
         """One node, without its children; None if absent."""
 
     def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
-        """The node at `path` and, when deep, all below it: parents first, children in their order. Bounded memory.
+        """The node at `path`, when deep also all below it: parents first, children in order. Bounded memory.
 
         The root `/` of a source that has no node for it is left out, its children are not. Nothing is yielded where
         nothing is.
@@ -239,7 +239,7 @@ class DescribedSource(NamedSource, Protocol):
         """What its `properties.xml` says; a package of the content keeps it."""
 
     def other_metadata(self) -> Sequence[str]:
-        """The other files of `META-INF`, such as node types and hooks: of them, a package keeps node types at most."""
+        """Other files of `META-INF`, such as hooks and node types; a package keeps node types at most."""
 
     def node_types(self) -> Mapping[str, bytes]:
         """The files of `META-INF` that define node types. Raises: LimitExceededError."""
@@ -305,7 +305,7 @@ class PendingStatus:
 
 
 class Ledger(Protocol):
-    """What a subscriber keeps besides the content. Each call is one durable step of its own, outside of a batch."""
+    """A subscriber's records besides the content. Each call is one durable step, outside of a batch."""
 
     @property
     def commands(self) -> CommandLedger:
@@ -335,14 +335,14 @@ class Ledger(Protocol):
     def reset_position(
         self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
     ) -> None:
-        """Move the position without content: at a first start, or as a person decided (`--accept-gap`, restore).
+        """Move the position without content: at a first start, with `--accept-gap`, by a restore.
 
         Forgets that packages of the `accepted` publishers were skipped, and stores the report starts, if given.
         """
 
     @property
     def report_starts(self) -> ReportStarts:
-        """From where on packages that are passed without an import are reported; empty where that was never stored."""
+        """Offsets from which packages passed without an import are reported; empty if never stored."""
 
     def attempt(self) -> Attempt | None:
         """The failed attempt that waits for its next try."""
@@ -356,7 +356,7 @@ class Ledger(Protocol):
 
     @property
     def passed_over(self) -> frozenset[str]:
-        """The publishers whose packages were not imported, as they were not followed then: see `Batch.pass_over`."""
+        """The publishers whose packages were skipped, as they were not followed: see `Batch.pass_over`."""
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
         """Confirmations and answers not yet known to be sent, oldest first."""
@@ -377,7 +377,7 @@ class Ledger(Protocol):
 
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
-        """The builds that the target waits for before it shows what it holds; none where it shows every commit."""
+        """The builds that the target waits for before it shows them; empty if it shows every commit."""
 
     def redrives(self) -> Sequence[GivenUp]:
         """Entries of the error queue that a person wants tried again."""
@@ -390,7 +390,7 @@ class Ledger(Protocol):
 
 
 class Batch(Protocol):
-    """One transaction of a target: content, position and confirmations become visible together, or not at all.
+    """One transaction of a target: content, position and confirmations become visible together or never.
 
     Leaving it without `commit` (or by an exception) rolls back. Calls come from one thread.
     """

@@ -86,7 +86,7 @@ def description_of(source: Source) -> DescribedSource | None:
 
 
 def namespaces_of(source: Source) -> NamespaceTable | None:
-    """What the prefixes of a source stand for, a table that grows while nodes are read; None where it has none.
+    """A source's namespaces by prefix, a table that grows while nodes are read; None without any.
 
     Raises: as `NamedSource.namespaces`.
     """
@@ -96,7 +96,7 @@ def namespaces_of(source: Source) -> NamespaceTable | None:
 
 
 def watched_nodes(nodes: Iterable[Node], watch: Watch) -> Iterator[Node]:
-    """The nodes. Large binaries count while they are read, everything else when the next node is asked for."""
+    """The nodes. Large binaries count while they are read, others when the next node is read."""
     for node in nodes:
         passages: list[_BinaryRead] = []
 

@@ -177,7 +177,7 @@ class WorkspaceFilter:
 
     @property
     def keeps_documents(self) -> bool:
-        """Whether it matters which nodes FileVault has in one document: mode MERGE takes or skips whole documents."""
+        """Whether FileVault's documents matter: mode MERGE takes or skips whole documents."""
         return any(filter_set.mode is ImportMode.MERGE for filter_set in self.sets)
 
     def is_ancestor(self, path: NodePath) -> bool:

@@ -49,7 +49,7 @@ class WorkerEntry(NamedTuple):
 
 
 class JobCheckpoint(NamedTuple):
-    """The state of all jobs before the record at `as_of`: a reader that starts with it reads on from there.
+    """The state of all jobs before the record at `as_of`, from which a reader continues.
 
     Attributes:
         columns: The rows of the jobs, little-endian, by name of the column.

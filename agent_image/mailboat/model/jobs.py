@@ -212,7 +212,7 @@ class NewJob(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """The due time for which a schedule adds jobs; it counts only while that is the next one of the schedule.
+    """The due time for which a schedule adds jobs; counts only while it is the schedule's next one.
 
     Attributes:
         schedule: Its name.
@@ -314,7 +314,7 @@ class ScheduleRemoved(NamedTuple):
 
 
 class JobsClaimed(NamedTuple):
-    """A worker asks for jobs. A call of its handler counts if all of its jobs can start at this place of the log.
+    """A worker's claim of jobs. A call counts if all of its jobs can start at this place of the log.
 
     Attributes:
         jobs: Of all calls, one call after another.
@@ -340,7 +340,7 @@ class JobsClaimed(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """A lease that its holder still needs; `progress` is what the worker reports of the attempt, bounded by wire."""
+    """A lease that its holder still needs; `progress` is the worker's report, bounded by `wire`."""
 
     job: JobId
     token: Token
@@ -419,7 +419,7 @@ class JobAction(enum.IntEnum):
 
 
 class JobsCommanded(NamedTuple):
-    """An operator's command over jobs: STOP ends what runs, REMOVE drops what is queued or forgets what has ended."""
+    """A command over jobs: STOP ends running ones, REMOVE drops queued or forgets ended ones."""
 
     action: JobAction
     jobs: Sequence[JobId]

@@ -178,7 +178,7 @@ class FailureCause(Frozen):
 
     @classmethod
     def of_error(cls, error: Exception, package: PackageMessage | None = None) -> FailureCause:
-        """The cause that is stored, announced and confirmed: the error's name, its sentence, its path and its trace.
+        """The cause to store, announce and confirm: the error's name, message, path and trace.
 
         Without a path, the archive entry stands there, or else the first path of the package.
         """
@@ -517,7 +517,7 @@ class MissedReason(enum.StrEnum):
 
 
 class Missed(NamedTuple):
-    """A subscriber that a package was distributed without (ours); `subscriber` is `<sling id>-<agent name>`."""
+    """A subscriber that lacks a distributed package (ours); `subscriber`: `<sling id>-<agent name>`."""
 
     subscriber: str
     reason: MissedReason

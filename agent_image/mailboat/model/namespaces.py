@@ -68,7 +68,7 @@ def table_of(pairs: Iterable[tuple[str, str]]) -> NamespaceTable:
 
 
 def check_pair(pair: tuple[str, str], before: tuple[str, str]) -> None:
-    """That a prefix and its namespace can be such, and follow the pair before. Raises: PackageCorruptError."""
+    """Check a prefix with its namespace, and its order after the last. Raises: PackageCorruptError."""
     reason = reason_against(*pair)
     if reason is None and pair <= before:
         reason = f"the namespaces of {pair[0][:40]!r} are out of order or repeated"

@@ -71,7 +71,7 @@ class Binary:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the content, 32 bytes; reads all of it where the digest is unknown. Raises: as the stream."""
+        """SHA-256 of the content, 32 bytes; reads it if the digest is unknown. Raises: as the stream."""
         if self._digest is None:
             self._digest = hashlib.sha256(self.data).digest() if self.data is not None else self._read_digest()
         return self._digest
@@ -86,7 +86,7 @@ class Binary:
         self._digest = digest
 
     def open(self) -> BinaryIO:
-        """A stream over the content, to be closed by the caller. Raises: ValueError where nothing can be opened."""
+        """A stream over the content, closed by the caller. Raises: ValueError: nothing to open."""
         if self.data is not None:
             return io.BytesIO(self.data)
         if self.opener is None:
@@ -210,7 +210,7 @@ def folder_node(path: NodePath) -> Node:
 
 
 def ordered_names(child_order: Sequence[str] | None, present: Sequence[str]) -> list[str]:
-    """The names in `present` in the order that the parent gives: named ones first, the others after them by name."""
+    """The names in `present` in the parent's order: named ones first, then the others by name."""
     if not child_order:
         return sorted(present)
     rank = {name: index for index, name in enumerate(child_order)}

@@ -51,7 +51,7 @@ def parse_path(text: str) -> NodePath:
 
 
 def parse_paths(texts: list[str]) -> list[NodePath]:
-    """Check many paths: a few calls decide the common case, however many there are. Raises: PathRefusedError."""
+    """Check many paths; the common case takes a few calls for all. Raises: PathRefusedError."""
     if len(texts) == 1:
         return [parse_path(texts[0])]
     together = "\\".join(texts)  # no path holds a backslash: so there is one between each two, and a slash behind it

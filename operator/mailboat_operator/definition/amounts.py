@@ -45,7 +45,7 @@ def format_duration(seconds: float) -> str:
 
 
 def writable_duration(seconds: float) -> float:
-    """The shortest duration of at least so many seconds that a manifest can write, or the longest that it can."""
+    """The shortest writable duration of at least so many seconds, or the longest writable one."""
     for length in (0.001, *sorted(_SECONDS.values())):
         number = math.ceil(round(seconds / length, 6))
         if number <= _LARGEST_DURATION:

@@ -155,7 +155,7 @@ def hindrance(
 
 
 def is_checked(journal: Journal, *, has_agents: bool) -> bool:
-    """Whether the operator has checked the Journal's spec, so that a conflict over its cluster would be known.
+    """Whether the operator has checked the Journal's spec: a conflict over its cluster would show.
 
     New agents start on topics that are the Journal's. Agents that run stay while topics are not ready. Brokers that do
     not answer count as checked: the agents wait for them too.

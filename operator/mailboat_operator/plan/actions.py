@@ -46,7 +46,7 @@ class Create(Frozen):
 
 
 class Delete(Frozen):
-    """Remove an object that is not wanted any more: the very one that was observed, and no other of its name.
+    """Remove an unwanted object: the one that was observed (by uid), no other of its name.
 
     Attributes:
         key: Which.
@@ -262,6 +262,6 @@ class Plan(Frozen):
 
     @property
     def preparation(self) -> Hold | None:
-        """The finalizer alone, after which the object is planned again at once; None where the plan is another."""
+        """The finalizer alone, after which the object is planned again at once; None for other plans."""
         is_alone = self.status is None and len(self.actions) == 1 and self.again_seconds == 0.0
         return self.actions[0] if is_alone and isinstance(self.actions[0], Hold) else None

@@ -37,7 +37,7 @@ def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
 
 
 def correction_report(corrected: Correct, made: Manifest) -> Report:
-    """What the Event says after `corrected` became `made`: a webhook may have changed it again in that very request."""
+    """The Event after `corrected` became `made`: a webhook may have changed it in the same request."""
     key = key_of(corrected.manifest)
     remaining = differing_field(_asked_for(corrected.manifest), made)
     if remaining is None:
@@ -70,7 +70,7 @@ def plan_unwanted(keys: Iterable[ChildKey], wanted: Iterable[Manifest], live: Li
 
 
 def name_conflict(wanted: Sequence[Manifest], live: Live, owner_uid: str) -> Sequence[Finding] | None:
-    """A finding if a name belongs to another owner, from whom it is never taken; None if all are free or ours."""
+    """A finding if a name belongs to another owner, who keeps it; None if all are free or ours."""
     taken = next((child for child in wanted if controller_uid(live.get(key_of(child), child)) != owner_uid), None)
     if taken is None:
         return None

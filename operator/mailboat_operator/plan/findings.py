@@ -123,7 +123,7 @@ def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) ->
 
 
 def stall_report(manifest: Manifest, plan: Plan) -> Report | None:
-    """A warning for an object that is `Stalled` for another reason than before, unless the plan itself reports it."""
+    """A warning if an object is `Stalled` for a new reason, unless the plan itself reports it."""
     after, before = _stall(plan.status), _stall(manifest.get("status"))
     told = {action.reason for action in plan.actions if isinstance(action, Report)}
     if after is None or (before is not None and before.reason == after.reason) or after.reason in told:
@@ -202,7 +202,7 @@ def plan_invalid(manifest: Manifest, error: MailboatError, now: datetime) -> Pla
 
 
 def plan_undecodable(manifest: Manifest, error: MailboatError, now: datetime) -> Plan:
-    """Write the error into the object's status; release the object, and keep its topic, if it is being deleted.
+    """Write the error into the status; release an object that is being deleted, and keep its topic.
 
     An object becomes invalid without a change of its own if an upgrade or a rollback brings stricter definitions.
     """

@@ -38,7 +38,7 @@ WORKERS: Final = "workers"
 
 
 def child_name(owner: str, ending: str = "") -> str:
-    """The name of a child: `author`, `author-config`. That it is free, or ours, is checked before it is used."""
+    """The name of a child: `author`, `author-config`. Callers check that it is free or ours."""
     return f"{owner}-{ending}" if ending else owner
 
 

@@ -45,7 +45,7 @@ def token_secret(owner: Owner) -> Manifest:
 
 
 def agent_service(owner: Owner, ending: str = "", *, is_headless: bool = False) -> Manifest:
-    """A Service that leads to the agents' HTTP API; a headless one gives members names, before they are ready too."""
+    """A Service of the agents' HTTP API; a headless one names members before they are ready, too."""
     spec: dict[str, Any] = {
         "selector": owner.selector,
         "ports": [{"name": HTTP_PORT_NAME, "port": HTTP_PORT, "targetPort": HTTP_PORT_NAME, "protocol": "TCP"}],

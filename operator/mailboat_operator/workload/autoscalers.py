@@ -31,7 +31,7 @@ _LONGEST_ERROR: Final = 400
 
 
 def metrics_trigger(url: str, value: str, target: int, authentication: str, **more: str) -> Manifest:
-    """A trigger of KEDA that reads one number of what an agent answers, with the token of that authentication."""
+    """A KEDA trigger that reads one number of an agent's answer, with that authentication's token."""
     return {
         "type": "metrics-api",
         "metadata": {"url": url, "valueLocation": value, "targetValue": str(target), "authMode": "bearer", **more},

@@ -33,7 +33,7 @@ def followers(status: StatusView, publisher: str) -> Sequence[SubscriberStatusVi
 
 
 def subscribers_of(pool: str, members: int, *, is_shared: bool) -> Sequence[str]:
-    """The subscribers of a pool: one for each member, or one that all members of a shared pool are together."""
+    """The subscribers of a pool: one per member, or one for all members of a shared pool."""
     return [pool][:members] if is_shared else [f"{pool}-{number}" for number in range(members)]
 
 
@@ -66,13 +66,13 @@ def problem_of(cause: CauseView) -> tuple[str, str]:
 
 
 def reason_of(name: str, otherwise: str) -> str:
-    """An error's name as the reason of a condition; the alternative where a condition would refuse the name."""
+    """An error's name as the reason of a condition; `otherwise` where conditions refuse the name."""
     is_valid = len(name) <= REASON.max_length and re.fullmatch(REASON.pattern, name)
     return name if is_valid else otherwise
 
 
 def pause_before_asking(fleet: StatusView | None, ready_since: datetime, now: datetime) -> float:
-    """When to ask again, in seconds: soon after a pod is ready, as new members announce themselves, then less often."""
+    """Seconds until the next poll: soon after a pod is ready, as members announce themselves, then later."""
     elapsed = (now - ready_since).total_seconds()
     return min(max(elapsed / 2 if fleet is None else elapsed, _SOONEST_SECONDS), FOLLOW_SECONDS)
 

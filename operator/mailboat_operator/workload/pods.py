@@ -190,7 +190,7 @@ def placed(placement: Placement, labels: Mapping[str, str], *, is_spread: bool =
 
 
 def promised(resources: Resources) -> Resources:
-    """With requests, so that no pod is BestEffort and the first to be evicted; a limit counts as a request."""
+    """With requests: a BestEffort pod is evicted first. A limit counts as a request."""
     return resources if resources.requests or resources.limits else replace(resources, requests=_LEAST)
 
 

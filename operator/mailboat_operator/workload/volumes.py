@@ -56,7 +56,7 @@ def is_enlarged(live: Live, name: str, wanted: Volume) -> bool:
 
 
 def members_claims(found: Sequence[Manifest], workload: Manifest) -> Sequence[Manifest]:
-    """The claims of the members that should exist, in order; one of a member scaled away grows when that returns."""
+    """The claims of the wanted members, in order; that of a removed member grows when it returns."""
     spec, name = workload["spec"], workload["metadata"]["name"]
     (template,) = spec["volumeClaimTemplates"]
     claims = {manifest["metadata"]["name"]: manifest for manifest in found}

@@ -168,7 +168,7 @@ def closed_folders(root: str) -> Iterator[SourceFolders]:
 
 
 def binary_of_file(root: str, disk: str, signature: FileSignature, digest: bytes | None = None) -> Binary:
-    """The binary of a file that is too large to be held; hashed when its digest is asked for, unless that is known.
+    """The binary of a file too large for memory; hashed on demand unless its digest is cached.
 
     Its stream raises SourceChangedError when the file is not the one of the signature. Raises: the same, UsageError
     where the file can't be read.

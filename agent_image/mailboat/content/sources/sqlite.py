@@ -65,7 +65,7 @@ class SqliteSource:
             return ordered_names(order, list(_child_names(connection, key_of(path))))
 
     def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
-        """Path and `node_digest` of every node of a subtree, parents first, siblings by name: no node is decoded."""
+        """Path and `node_digest` of a subtree's nodes, parents first, siblings by name; decodes no node."""
         with self._snapshot() as connection:
             for key, body in _rows(connection, *subtree_range(key_of(path))):
                 yield path_of(key), record_digest(NodeRecord(path_of(key), body))

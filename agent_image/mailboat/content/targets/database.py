@@ -123,7 +123,7 @@ def create_database(
 def open_database(
     folder: FolderHandle, name: str, kind: str, uri: str, *, is_known: bool = False
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """Check a target database and open it twice: for batches, and for the ledger. Raises: as `check_database`.
+    """Check a target database, and open it for batches and for the ledger. Raises: as `check_database`.
 
     `is_known`: This process has checked the whole file before.
     """
@@ -141,7 +141,7 @@ def open_database(
 
 
 def connect_database(file: Path, uri: str) -> sqlite3.Connection:
-    """A connection for any one thread at a time, that may write. Raises: as `open_database`, without its checks."""
+    """A writable connection, for one thread at a time, without checks. Raises: as `open_database`."""
     with TranslatedFailures(uri):
         connection = _connect(file, "mode=rw")
         try:
@@ -156,7 +156,7 @@ def connect_database(file: Path, uri: str) -> sqlite3.Connection:
 
 
 def connect_reader(file: Path) -> sqlite3.Connection:
-    """A connection that reads only; from a folder that can't be written, too, if its writer closed the database."""
+    """A read-only connection; works in a read-only folder if the writer closed the database."""
     # a database in WAL mode can't be read without its -shm file, which can't be made here:
     # https://www.sqlite.org/wal.html#read_only_databases
     is_resting = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
@@ -164,7 +164,7 @@ def connect_reader(file: Path) -> sqlite3.Connection:
 
 
 def check_database(file: Path, kind: str, uri: str, *, is_known: bool = False) -> None:
-    """Check an existing target database before anything is written to it; the whole file unless it is known.
+    """Check an existing target database before writing: the whole file, unless checked before.
 
     Raises:
         TargetCorruptError: It is damaged, or empty.
@@ -182,7 +182,7 @@ def check_database(file: Path, kind: str, uri: str, *, is_known: bool = False) -
 
 
 def is_held_back(connection: sqlite3.Connection) -> bool:
-    """Whether a bulk build is open, so that what is committed is not shown yet. Also asked of older versions."""
+    """Whether an open bulk build hides what is committed. Also for databases of older versions."""
     is_known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'open_build'").fetchone() is not None
     return is_known and connection.execute("SELECT 1 FROM open_build LIMIT 1").fetchone() is not None
 

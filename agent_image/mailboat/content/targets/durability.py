@@ -41,7 +41,7 @@ class Durability:
             self._touched[new] = None
 
     def sync(self) -> None:
-        """Make durable all that was touched and is not durable yet. Raises: OSError; what is left stays to be done."""
+        """Sync all touched files. Raises: OSError; the rest stays to be synced."""
         if self._is_everything or not self._sync_each():
             self._sync_all()
         self.forget()

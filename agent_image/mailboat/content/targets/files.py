@@ -28,7 +28,7 @@ KIND: Final = "files"
 
 
 def open_files_target(folder: Path, failpoints: Failpoints | None = None, *, is_known: bool = False) -> TreeTarget:
-    """Open `files:DIR`, and make it if it is missing or empty; what an earlier process left undone is done.
+    """Open `files:DIR`, create it if missing or empty, and finish what an earlier process left undone.
 
     `is_known`: This process has checked the whole state before.
 

@@ -46,7 +46,7 @@ from mailboat.model.positions import Position
 
 
 def copy_by_links(existing: FolderHandle, new: FolderHandle, durability: Durability) -> None:
-    """Fill the empty folder `new` with links to the files in `existing`, to any depth; no link is followed.
+    """Fill the empty folder `new` with hard links to all files in `existing`; follows no link.
 
     Raises: OSError.
     """
@@ -89,7 +89,7 @@ NOTHING: Final = "nothing"
 def open_generations_target(
     folder: Path, failpoints: Failpoints | None = None, kept_generations: int = KEPT_GENERATIONS
 ) -> TreeTarget:
-    """Open `generations:DIR`, and make it if it is missing or empty; what an earlier process left undone is done.
+    """Open `generations:DIR`, create it if missing or empty, and finish an earlier process's work.
 
     Args:
         folder: Holds the generations, `current` and the state.

@@ -27,7 +27,7 @@ from mailboat.wire.messages import decode_message, encode_message
 
 
 class LedgerConnection:
-    """The connection of a target's ledger, which one thread uses at a time; SQLite's errors become the target's."""
+    """A target's ledger connection, for one thread at a time; maps SQLite's errors to the target's."""
 
     def __init__(self, connection: sqlite3.Connection, uri: str) -> None:
         """Serve from a connection that has no other user; `uri` names the target in errors."""

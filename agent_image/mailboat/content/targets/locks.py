@@ -11,7 +11,7 @@ from mailboat.folder_handle import FolderHandle
 
 
 class TargetLock:
-    """An exclusive `flock`; the file keeps the holder's process id for the message to others, and is never removed."""
+    """An exclusive `flock`; the file has the holder's process id for messages, and is never removed."""
 
     def __init__(self, folder: FolderHandle, name: str, uri: str) -> None:
         """Take the lock. Raises: TargetBusyError, naming the process that holds it; OSError."""

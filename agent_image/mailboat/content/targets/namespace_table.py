@@ -28,7 +28,7 @@ _DRAFT: Final = "namespaces"
 
 
 def keep_namespaces(connection: sqlite3.Connection, tables: Iterable[NamespaceTable]) -> None:
-    """Add namespaces in the transaction that is open. Raises: LimitExceededError: A target does not keep so many."""
+    """Add namespaces in the open transaction. Raises: LimitExceededError: too many for a target."""
     rows = [(prefix, uri) for table in tables for prefix, uris in table.items() for uri in uris]
     added = connection.executemany("INSERT OR IGNORE INTO namespace VALUES (?, ?)", rows).rowcount
     if added <= 0:

@@ -304,7 +304,7 @@ class TreeTable:
         return rows
 
     def make_ancestor(self, record: NodeRecord, stamp: int, covers: Covers) -> int:
-        """Make a node that the filter does not cover, if it is missing; the root is never made. How many were made."""
+        """Create a missing node that the filter does not cover, but never the root; return the count."""
         key = key_of(record.path)
         if key == ROOT_KEY or key in self._known:
             return 0
@@ -331,7 +331,7 @@ class TreeTable:
         return row is not None and row[0] != stamp
 
     def uncarried(self, root: Key, stamp: int) -> Iterator[Key]:
-        """The keys within a root that other changes put last, descendants first; rows may be deleted meanwhile."""
+        """Keys within a root that other changes wrote last, descendants first; rows may vanish meanwhile."""
         low, high = subtree_range(root)
         select = "SELECT key FROM nodes WHERE key >= ? AND key < ? AND stamp <> ? ORDER BY key DESC LIMIT ?"
         while page := self._connection.execute(select, (low, high, stamp, CHUNK_RECORDS)).fetchall():

@@ -36,7 +36,7 @@ from mailboat.wire.node_bodies import decode_node, encode_node
 
 
 class TreePresenter(Intake, Protocol):
-    """How a target keeps binaries and shows its tree. Calls come from the thread of the batch, in this order."""
+    """How a target keeps binaries and shows its tree. Called from the batch's thread, in this order."""
 
     def begin(self) -> None:
         """A transaction is open now; also finishes what an earlier commit left undone."""
@@ -150,7 +150,7 @@ class TreeBatch:
             raise
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:
-        """See `Batch.apply`. The offset is for messages; rows are stamped by the target's own count of changes."""
+        """See `Batch.apply`. The offset is for messages; rows have the target's own count of changes."""
         # A number of its own for each change, also of one that fails: its stamp distinguishes its rows.
         self._changes += 1
         try:

@@ -80,7 +80,7 @@ def queue_children(
 
 
 def most_workers(queue: JobQueue, workers: Workers) -> int:
-    """As many workers as have slots for the calls that the queue lets run at the same time, and not below `min`."""
+    """How many workers have slots for the calls that the queue lets run at once; at least `min`."""
     limit = queue.spec.max_parallel
     useful = workers.max if limit is None else math.ceil(limit / workers.slots)
     return max(workers.min, min(workers.max, useful))

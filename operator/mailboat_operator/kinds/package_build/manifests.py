@@ -81,7 +81,7 @@ class SparkRun(Frozen):
 
     @property
     def source_folder(self) -> str:
-        """Where all pods have the source: a place is one source to a build, which removes what that has no longer."""
+        """Path of the source in all pods: a build removes what the source of this path no longer has."""
         claim = self.source.volume_claim
         return "/".join([SOURCE_FOLDER, claim.name, *([] if claim.folder is None else [claim.folder])])
 

@@ -52,7 +52,7 @@ def plan_package_build(build: PackageBuild, seen: BuildObservation | BuildRuns) 
 
 
 def plan_build(build: PackageBuild, seen: BuildObservation) -> Plan:
-    """Decide what to do for a build, and what to say of it. Deleting it needs nothing: its children go with it."""
+    """Decide the actions for a build, and its status. Its children are deleted with it."""
     if build.metadata.is_deleted:
         return Plan((), None)
     if build.status.finished_at is not None:

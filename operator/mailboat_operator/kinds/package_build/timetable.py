@@ -53,7 +53,7 @@ class Run(Frozen):
 
 
 class BuildRuns(Frozen):
-    """What is read of a build without an application of its own: one with a timetable, finished or being deleted.
+    """The runs of a build that has no application: it has a timetable, is finished or being deleted.
 
     Attributes:
         now: The time of the observation.

@@ -54,7 +54,7 @@ def token_secret_name(publisher: Publisher) -> str:
 
 
 def receiver_mounts(publisher: Publisher) -> Sequence[SecretMount]:
-    """The Secrets of receivers of events. A change restarts the agent, which reads only the API's own ones again."""
+    """The Secrets of event receivers. A change restarts the agent: it reloads the API's own ones only."""
     events = publisher.spec.events
     found = [mount for hook in events.webhooks for mount in (_hook_token(hook), _hook_url(hook))]
     if events.relay is not None:

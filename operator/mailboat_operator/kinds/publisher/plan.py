@@ -53,7 +53,7 @@ def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
 
 
 def plan_publisher(publisher: Publisher, around: WorkloadContext) -> Plan:
-    """Decide what to do for a Publisher, and what to say of it. Deleting it needs nothing: its children go with it."""
+    """Decide the actions for a Publisher, and its status. Its children are deleted with it."""
     if publisher.metadata.is_deleted:
         return Plan((), None)
     spec, metadata = publisher.spec, publisher.metadata

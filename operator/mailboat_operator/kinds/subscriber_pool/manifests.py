@@ -55,7 +55,7 @@ def owner_of_pool(pool: SubscriberPool) -> Owner:
 def pool_children(
     pool: SubscriberPool, journal: JournalSpec, around: WorkloadContext, replicas: int
 ) -> Sequence[Manifest]:
-    """All children but the token's Secret, in the order in which they are needed; `replicas` members run for now."""
+    """The children but the token's Secret, in the order of need; `replicas` members run for now."""
     owner, spec = owner_of_pool(pool), pool.spec
     volume, shared, retention = spec.target.store.volume, spec.target.store.claim, spec.volume_retention
     pod = AgentPod(

@@ -56,7 +56,7 @@ def pool_keys(pool: SubscriberPool, *, has_keda: bool = False) -> Sequence[Child
 
 
 def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
-    """Decide what to do for a pool, and what to say of it. Deleting it needs nothing: its children go with it."""
+    """Decide the actions for a pool, and its status. Its children are deleted with it."""
     if pool.metadata.is_deleted:
         return Plan((), None)
     spec, metadata = pool.spec, pool.metadata

@@ -97,7 +97,7 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timede
 
 
 def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: StatusView | None) -> Sequence[Finding]:
-    """Whether the publishers that the pool names exist: an object of its namespace, or a package in the journal."""
+    """Whether the named publishers exist, as an object of the namespace or by a package in the journal."""
     if not pool.spec.publishers:
         return ()
     published = () if fleet is None else published_at(fleet)

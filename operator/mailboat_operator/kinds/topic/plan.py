@@ -220,7 +220,7 @@ def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: 
 
 
 def plan_rival(topic: Topic, wanted: TopicWanted, owner: tuple[str, str], now: datetime) -> Plan:
-    """Say that the topic is an older Topic's. Nothing of it is known as ours, so that nothing of it is ever deleted."""
+    """Report that the topic is an older Topic's. It is not recorded as ours, so it is never deleted."""
     namespace, name = owner
     whose = f"Topic {name}" if namespace == topic.metadata.namespace else "a Topic of another namespace"
     message = f"topic {wanted.name} belongs to {whose}, which is older; two objects never manage one topic"
