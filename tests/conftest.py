@@ -36,7 +36,7 @@ from support.fake_control import FakeArchive, FakeControl, FakeHealth
 from support.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
 from support.s3_server import S3Server, S3ServerSettings
 
-pytest_plugins = ("slices", "servers", "costs")
+pytest_plugins = ("slices", "servers", "costs", "spark_tests")
 
 # Where the machine forbids bytecode files, each process of a test would compile all of our modules (0.4 CPU seconds for
 # a command), and each worker would rewrite the assertions of all tests. An installed program has its bytecode.

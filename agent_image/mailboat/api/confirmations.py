@@ -54,7 +54,7 @@ SUSPEND: Final = Confirmation(
 )
 REDRIVE: Final = Confirmation(
     "Retry {packages} at {subscriber}?",
-    "They are retried in the order of their offsets. Content that was published later may be overwritten."
+    "They are retried in the order of their offsets. A package whose paths were published again later is refused."
     " A stopped subscriber retries them when it starts.",
     "Redrive",
     is_dangerous=False,

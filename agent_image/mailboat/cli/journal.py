@@ -122,7 +122,7 @@ def verify(
     session: Session,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,
 ) -> None:
-    """Check the whole journal: identity, order, digests, blobs referred to. Exit code 1 when something does not fit."""
+    """Check the whole journal: identity, order, digests, referenced blobs. Exits 1 if it finds a problem."""
     with session.archive() as archive:
         found = archive.verify(reads_blobs=deep)
     session.show(_verification(found))

@@ -101,7 +101,7 @@ class JournalConfig(Section):
     kafka: Annotated[KafkaConfig | None, Setting("Kafka brokers. null: the embedded journal.")] = None
     topic_prefix: Annotated[str, Setting("Prefix of topic names, for several systems on the same brokers.")] = ""
     topics: Annotated[
-        TopicNamesConfig, Setting("Names of single topics; the prefix is not put before them. null: prefix and role.")
+        TopicNamesConfig, Setting("Names of individual topics, used without the prefix. null: prefix and role.")
     ] = field(default_factory=TopicNamesConfig)
 
     def topic_name(self, role: str) -> str:
