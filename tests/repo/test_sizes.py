@@ -19,7 +19,7 @@ PUBLIC_METHODS = 12
 CHAIN = 2
 
 LARGE_MODULES: Mapping[str, str] = {
-    "agent_image/mailboat/errors.py": "a catalogue: what each error means and what to do, as `mailboat explain` prints it",
+    "agent_image/mailboat/errors.py": "a catalogue: what each error means and what to do next",
 }
 LONG_FUNCTIONS: Mapping[str, str] = {}
 MANY_PARAMETERS: Mapping[str, str] = {}
