@@ -79,7 +79,7 @@ dist: dev ## Build wheel, sdist and the kubectl plug-in (archives, krew manifest
 	$(BIN)/hatchling build -t sdist -t wheel
 	$(BIN)/python tools/build_plugin.py
 
-release-check: kubebox ## Run the scripts of the release workflow in a clone, without registries and signatures
+release-check: kubebox ## Run the scripts of the release workflow in a clone, with a local BuildKit and registry
 	$(PYTEST) --long release tests/operator/test_release_workflow.py
 
 docs: dev-all ## Generate the reference pages of docs/, and check every link

@@ -101,6 +101,7 @@ class Slice:
     workers: int = 0
     pythons: tuple[str, ...] = ()
     manual: str = ""
+    programs: tuple[str, ...] = ()
 
     @property
     def measures_coverage(self) -> bool:
@@ -525,7 +526,7 @@ def run_e2e() -> int:
 
 def preparations_of(one: Slice) -> list[Stage]:
     """What is built before a slice, unless the cache has it."""
-    programs = Stage(f"{one.name} programs", python("tests/kind/builds.py", *PROGRAMS))
+    programs = Stage(f"{one.name} programs", python("tests/kind/builds.py", *PROGRAMS, *one.programs))
     compiled = Stage(f"{one.name} compile", python("tools/build_compiled.py"))
     return [programs, compiled] if one.is_compiled else [programs]
 

@@ -82,7 +82,10 @@ PROMTOOL = Program(
 ACTIONLINT = Program("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", module="release")
 KREW = Program("krew", "sigs.k8s.io/krew/cmd/krew", module="release")
 CRANE = Program("crane", "github.com/google/go-containerregistry/cmd/crane", module="release")
-RELEASE = (ACTIONLINT, CRANE, KREW)
+BUILDKITD = Program("buildkitd", "github.com/moby/buildkit/cmd/buildkitd", module="buildkit")
+BUILDX = Program("buildx", "github.com/docker/buildx/cmd/buildx", module="buildkit")
+SBOM_SCANNER = Program("sbom-scanner")
+RELEASE = (ACTIONLINT, CRANE, KREW, BUILDKITD, BUILDX, SBOM_SCANNER)
 """What the release workflow is checked with."""
 
 PROGRAMS = (

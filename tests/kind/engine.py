@@ -40,7 +40,7 @@ _ANSWER_SECONDS = 10.0
 _REGISTRY_SECONDS = 20.0
 _PULL_SECONDS = 900.0
 _TIMED_OUT = 124
-_WRAPPER = Path(__file__).resolve().with_name("runc-without-sys-resource")
+RUNC = Path(__file__).resolve().with_name("runc-without-sys-resource")
 
 
 class Engine:
@@ -251,7 +251,7 @@ def run_inside(folder: Path) -> None:
             f"--cgroup-parent=/{_CONTROL_GROUP}",
             "--bip=10.77.0.1/24",
             f"--default-address-pool=base={_CONTAINER_NETWORK},size=24",
-            f"--add-runtime=without-sys-resource={_WRAPPER}",
+            f"--add-runtime=without-sys-resource={RUNC}",
             "--default-runtime=without-sys-resource",
         ],
     )

@@ -25,11 +25,11 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "requirements"
 _DEBIAN = ("--variant=minbase", "bookworm")
 _DEBIAN_PACKAGES = ("python3", "python3-venv", "ca-certificates")
-_DEBIAN_COMPILER = ("gcc", "libc6-dev", "python3-dev")
+COMPILER = ("gcc", "libc6-dev", "python3-dev")
 _DEBIAN_PYTHON = "3.11"
 _SOURCES = "pyspark"
 """The one that is published as sources alone."""
-_OFFLINE = "--no-index --find-links requirements"
+OFFLINE = "--no-index --find-links requirements"
 _NOT_NEEDED = (
     "usr/share/doc",
     "usr/share/man",
@@ -108,9 +108,9 @@ def image(engine: Engine, recipe: Recipe) -> str:
         if not engine.has_image(name):
             wheels = {} if engine.can_pull else {lock: wheelhouse(lock) for lock in recipe.locks}
             if not engine.can_pull:
-                arguments |= {"BASE": python_image(engine, recipe.packages), "PIP_OPTIONS": _OFFLINE}
+                arguments |= {"BASE": python_image(engine, recipe.packages), "PIP_OPTIONS": OFFLINE}
                 if recipe.agent is None:
-                    arguments["BUILDER"] = python_image(engine, _DEBIAN_COMPILER)
+                    arguments["BUILDER"] = python_image(engine, COMPILER)
             say(f"building the image {name}")
             with timed(f"image {recipe.name}"):
                 _build(engine, recipe, name, arguments, _context(_sources(recipe), locks, wheels))
@@ -132,18 +132,31 @@ def _remove_older(engine: Engine, recipe: Recipe) -> None:
 
 def python_image(engine: Engine, packages: tuple[str, ...] = ()) -> str:
     """The base image: Debian's Python, and the packages, on a small Debian."""
-    include = f"--include={','.join((*_DEBIAN_PACKAGES, *packages))}"
-    name = f"mailboat/python:{hashlib.sha256(repr((_DEBIAN, include, _NOT_NEEDED)).encode()).hexdigest()[:16]}"
+    name = f"mailboat/python:{debian_key(packages)}"
     with locked(cache_folder() / "python"):
         if not engine.has_image(name):
             say("making a small Debian with Python")
             with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
                 root = Path(folder) / "root"
-                subprocess.run(["debootstrap", include, *_DEBIAN, str(root)], check=True, stdout=subprocess.DEVNULL)
-                for path in _NOT_NEEDED:
-                    shutil.rmtree(root / path, ignore_errors=True)
+                make_debian(root, packages)
                 engine.import_image(root, name)
     return name
+
+
+def debian_key(packages: tuple[str, ...]) -> str:
+    """What a Debian with Python and these packages is called by: another text for each content."""
+    return hashlib.sha256(repr((_DEBIAN, _include(packages), _NOT_NEEDED)).encode()).hexdigest()[:16]
+
+
+def make_debian(root: Path, packages: tuple[str, ...]) -> None:
+    """Fill a folder with a small Debian that has Python and these packages."""
+    subprocess.run(["debootstrap", _include(packages), *_DEBIAN, str(root)], check=True, stdout=subprocess.DEVNULL)
+    for path in _NOT_NEEDED:
+        shutil.rmtree(root / path, ignore_errors=True)
+
+
+def _include(packages: tuple[str, ...]) -> str:
+    return f"--include={','.join((*_DEBIAN_PACKAGES, *packages))}"
 
 
 def lock_content(lock: str) -> bytes:

@@ -39,7 +39,7 @@ APART = "replicas"
 of the suite on the other workers, and a second server costs 4 CPU seconds."""
 FOLDERS = ("operator", "faults", "integration", "contract", "golden", "fuzz", "repo", "unit")
 SETUP_SECONDS = 300.0
-"""Limit of a test's fixtures, which may start servers; the limit of a test, `timeout`, is for the test alone."""
+"""Limit of a test's fixtures, which may start servers, unless the mark `timeout` of the test allows more."""
 
 
 AWAKE = pytest.StashKey[dict[str, "Server"]]()
@@ -191,7 +191,9 @@ def _limited(item: pytest.Item) -> Iterator[None]:
         yield
         return
     hooks = item.config.hook
-    hooks.pytest_timeout_set_timer(item=item, settings=settings._replace(timeout=SETUP_SECONDS))
+    marked = item.get_closest_marker("timeout")
+    seconds = max(SETUP_SECONDS, *marked.args) if marked else SETUP_SECONDS
+    hooks.pytest_timeout_set_timer(item=item, settings=settings._replace(timeout=seconds))
     try:
         yield
     finally:

@@ -52,18 +52,22 @@ def test_workflows_start_without_rights_and_pin_actions_by_commit(workflow: Path
 
 
 def test_the_images_of_a_release_have_arguments_and_targets_of_the_dockerfiles() -> None:
-    script = commands(ROOT / ".github/workflows/release.yml")
-    agent = (ROOT / "agent_image/Dockerfile").read_text()
-    operator = (ROOT / "operator/Dockerfile").read_text()
-    for target in re.findall(r"--target ([a-z]+)", script):
-        assert re.search(rf"^FROM .* AS {target}$", agent, re.MULTILINE)
-    for argument in re.findall(r'--build-arg "([A-Z]+)=', script):
-        assert re.search(rf"^ARG {argument}\b", operator, re.MULTILINE)
-    (bases,) = re.findall(r"for argument in ([A-Z ]+);", script)
-    image = r"docker\.io/library/python:3\.13-[a-z-]+@sha256:[0-9a-f]{64}"
-    for argument in bases.split():
-        assert re.search(rf"^ARG {argument}={image}$", agent, re.MULTILINE)
-    assert {"--sbom=true", "--provenance=mode=max", "--push"} <= {*script.split()}
+    bake = (ROOT / "docker-bake.hcl").read_text()
+    targets = dict(re.findall(r'^target "([\w-]+)" {$(.*?)^}$', bake, re.DOTALL | re.MULTILINE))
+    shared = targets.pop("image")
+    assert {"type=sbom", "type=provenance,mode=max"} == {*re.findall(r'"(type=[^"]+)"', shared)}
+    arguments = re.findall(r"\b([A-Z]+) = ", re.findall(r"args += {(.*)}", shared)[0])
+    assert arguments == ["VERSION", "REVISION"]
+    assert targets.keys() == {"mailboat", "mailboat-spark", "mailboat-operator"}
+    for name, target in targets.items():
+        assert 'inherits   = ["image"]' in target
+        assert f'tags       = ["${{REGISTRY}}/{name}:${{VERSION}}"]' in target
+        dockerfile = (ROOT / re.findall(r'dockerfile = "(.*)"', target)[0]).read_text()
+        for stage in re.findall(r'target += "(.*)"', target):
+            assert re.search(rf"^FROM .* AS {stage}$", dockerfile, re.MULTILINE)
+        for argument in arguments:
+            assert re.search(rf"^ARG {argument}\b", dockerfile, re.MULTILINE)
+    assert re.search(r"docker buildx bake --push (?!.*--(file|set))", commands(ROOT / ".github/workflows/release.yml"))
 
 
 def foreign_images(dockerfile: str) -> list[str]:

@@ -15,7 +15,7 @@ import stages
 
 NEEDS_NO_SLICE = ("tests/e2e/", "tests/kind/")
 """What `make e2e` runs."""
-KEYS = {"name", "what", "sources", "select", "minutes", "workers", "pythons", "manual"}
+KEYS = {"name", "what", "sources", "select", "minutes", "workers", "pythons", "manual", "programs"}
 HAVE_NO_MARKED_TESTS = {
     "spark-versions",
     "coverage-unit",
