@@ -52,7 +52,7 @@ def test_demo_without_source_succeeds_and_its_next_commands_work(tmp_path: Path)
         "golden checks each package first; up to 6 of the others share a process",
     ]
     assert lines[3] == ""
-    assert re.fullmatch(r"Watch it in a browser once author is ready: http://127\.0\.0\.1:\d+/", lines[4])
+    assert re.fullmatch(r"Watch it in a browser once author is up: http://127\.0\.0\.1:\d+/", lines[4])
     story = [line[9:] for line in lines if re.match(r" *\d+\.\d s  ", line)]
     for happening in (
         "group-2  killed (SIGKILL) with 6 subscribers",
@@ -120,7 +120,7 @@ def test_a_demo_that_is_ended_leaves_nothing_running(tmp_path: Path) -> None:
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     opening = list(itertools.takewhile(lambda line: "ready" not in line, iter(process.stdout.readline, "")))
-    address = re.compile(r"Watch it in a browser once author is ready: http://127\.0\.0\.1:\d+/\n")
+    address = re.compile(r"Watch it in a browser once author is up: http://127\.0\.0\.1:\d+/\n")
     assert any(map(address.fullmatch, opening)), opening
     process.terminate()
     process.communicate(timeout=250)

@@ -164,7 +164,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
     with closing(screen), HttpControl(f"http://127.0.0.1:{setting.port}") as control:
         for line in [*_opening_lines(source, found, options.subscribers, home.path), *_skipped_lines(skipped)]:
             screen.say(line)
-        screen.say(f"Watch it in a browser once author is ready: {control.url}/")
+        screen.say(f"Watch it in a browser once author is up: {control.url}/")
         screen.say("")
         portions = cut(found, PACKAGES)
         plan = DemoPlan(
