@@ -57,7 +57,10 @@ class Absence(enum.StrEnum):
     """States of a subscriber that it can't announce itself."""
 
     SILENT = "silent"
-    """The subscriber stopped announcing itself without a clean stop: it was killed, or its machine is down."""
+    """The subscriber stopped announcing itself without a clean stop: it was killed, or its machine is down.
+
+    Start it again. If it will not come back, deregister it with `mailboat subscribers forget`.
+    """
 
     NEW = "new"
     """The subscriber is registered, but has not imported anything yet."""

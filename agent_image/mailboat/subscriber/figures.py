@@ -49,13 +49,19 @@ class SubscriberPhase(enum.StrEnum):
     """The subscriber has imported everything that the log held at its last read."""
 
     RETRYING = "retrying"
-    """A package failed and waits for its next attempt; later packages wait behind it to keep the order."""
+    """A package failed and waits for its next attempt; later packages wait behind it to keep the order.
+
+    `mailboat status` shows the error: repair its cause, or drop the package (`mailboat queues remove`).
+    """
 
     WAITING = "waiting"
-    """The journal or the storage is unavailable. No attempt is counted and nothing is given up."""
+    """The journal or the storage is unavailable. No attempt is counted and nothing is given up.
+
+    Check the brokers, the bucket or the disk that the error names: the subscriber retries.
+    """
 
     WAITING_FOR = "waiting-for"
-    """The subscriber waits until its golden subscriber, named after the state, has imported the next package."""
+    """The subscriber waits until its golden subscriber, whose name follows, has imported the next package."""
 
     SUSPENDED = "suspended"
     """Imports are suspended by a command, until its time has passed or `mailboat subscribers resume` is called."""
