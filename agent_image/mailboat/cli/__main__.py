@@ -4,7 +4,7 @@ from mailboat.cli.signals import end_at_sigterm
 
 
 def run() -> None:
-    """Run the command line of this process. Loads the program after the handler is there, which takes a moment."""
+    """Run the command line of this process; loads the program once the signal handler is set."""
     end_at_sigterm()
     from mailboat.cli.main import run as run_program
 

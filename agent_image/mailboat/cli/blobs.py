@@ -95,7 +95,7 @@ def sweep(
 
 
 class SweepLine:
-    """How far a sweep is, in one line of a terminal: what is done, how many bytes, and the time left where known."""
+    """Progress of a sweep in one terminal line: blobs, bytes and, if known, the time left."""
 
     def __init__(self, into: TextIO, clock: Clock) -> None:
         """Show nothing yet."""

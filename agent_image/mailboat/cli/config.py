@@ -53,7 +53,7 @@ def check(
 
 
 def configuration(session: Session, file: Path | None) -> Home:
-    """The home with the configuration of a file, or with its own. Raises: HomeMissingError, ConfigInvalidError."""
+    """The home, configured by a file or its own. Raises: HomeMissingError, ConfigInvalidError."""
     return (
         session.home() if file is None else configured_home(file, session.home_path if session.is_home_given else None)
     )
@@ -62,7 +62,7 @@ def configuration(session: Session, file: Path | None) -> Home:
 def checked_configuration(
     session: Session, file: Path | None, subscriber: str | None = None, *, needs_agents: bool = True
 ) -> tuple[Home, str]:
-    """The home with the configuration of a file, or its own, and the file's name, once everything was checked.
+    """The home, configured by a file or its own, and the file's name, all checked.
 
     All that `agent run` refuses before it starts anything is refused here, so `config check` says the same.
 

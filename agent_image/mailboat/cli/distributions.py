@@ -137,7 +137,7 @@ def waited_for(
     seconds: float,
     progress: Callable[[DistributionView], None] | None = None,
 ) -> list[DistributionView]:
-    """Outcomes of packages within one shared timeout: the last one first, since its import implies the others.
+    """Outcomes of packages within one timeout: the last one first, as its import implies the others.
 
     Args:
         control: Whom to ask.

@@ -120,7 +120,7 @@ def _lined(key: str, text: str) -> list[tuple[str, str]]:
 
 
 def named_failure(error: Exception) -> MailboatError:
-    """The error for an exception that no command handles: of the system about a place or the output, or a defect."""
+    """The error for an unhandled exception: of the system about a place or the output, or a defect."""
     if isinstance(error, OSError):
         if error.filename is None and error.errno in _OF_OUTPUT:
             return OutputFailedError(f"standard output can't be written: {error.strerror}")

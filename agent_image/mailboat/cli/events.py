@@ -70,7 +70,7 @@ _MAX_SUBJECTS: Final = 10_000
 
 
 def news_of(event: StreamEvent, shown: dict[str, str]) -> Iterator[str]:
-    """The lines that differ from the last one about the same: rates and sizes, which change often, are not shown."""
+    """The lines that differ from the last about the same subject, without rates and sizes."""
     if event.type == EventType.SNAPSHOT or len(shown) > _MAX_SUBJECTS:
         shown.clear()
     for line in event_lines(event):

@@ -98,7 +98,7 @@ def explain(
 
 
 def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
-    """The name that a typing error or a part of a name means, all in lower case; None if no name is similar."""
+    """The name that a typing error or part of a name means, in lower case; None if none is similar."""
     close = difflib.get_close_matches(wanted, names, n=1, cutoff=_SIMILAR)
     if close:
         return close[0]

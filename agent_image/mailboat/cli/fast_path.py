@@ -21,7 +21,7 @@ _BEFORE: Final = "--home"
 
 
 def run_quickly(arguments: Sequence[str]) -> int | None:
-    """Run the command line if it is surely a well-formed `subscribe`; its exit code if so. Raises: as the command."""
+    """Run a well-formed `subscribe` and return its exit code; None for others. Raises: as the command."""
     given = read_subscribe(arguments)
     if given is None:
         return None

@@ -351,7 +351,7 @@ def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> No
 
 
 def parse_parallel(text: str, queue: str) -> tuple[int, int]:
-    """Read a limit such as `8` or `50%`: calls (-1: no limit), and a percentage of slots. Raises: UsageError."""
+    """Read `8` or `50%`: a limit of calls (-1: none), or a percentage of slots. Raises: UsageError."""
     found = _PARALLEL.match(text)
     if found is None or (found[2] and not 1 <= int(found[1]) <= 100):
         raise UsageError(f"{text!r} is not a limit; expected calls, such as 8, or a share of slots, such as 50%")

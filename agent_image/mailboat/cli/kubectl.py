@@ -98,7 +98,7 @@ class Kubectl:
 
     @contextmanager
     def forwarded(self, service: str, folder: Path) -> Iterator[str]:
-        """The URL at which a Service's agent answers, as long as the context lasts. Raises: KubectlFailedError."""
+        """The URL of a Service's agent, while the context lasts. Raises: KubectlFailedError."""
         command = self._command("port-forward", "--address=127.0.0.1", f"service/{service}", f":{_PORT}")
         words = folder / "port-forward"
         with (
@@ -159,7 +159,7 @@ def decide_publisher(found: Sequence[Mapping[str, Any]], wanted: str | None) -> 
 
 
 def token_secret(publisher: Mapping[str, Any]) -> str:
-    """The Secret with the token of a Publisher's API: the one it names, else the one that the operator made."""
+    """The Secret with the API token of a Publisher: the named one, else the operator's."""
     named = publisher["spec"].get("http", {}).get("tokenSecretRef", {}).get("name")
     return str(named or f"{publisher['metadata']['name']}-token")
 

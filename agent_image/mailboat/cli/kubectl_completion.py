@@ -60,7 +60,7 @@ def run() -> None:
 
 
 def decide_typed(words: Sequence[str]) -> Typed:
-    """Split the words into options of `kubectl mailboat` and the command; the last word is the one being typed."""
+    """Split words into options of `kubectl mailboat` and the command; the last is being typed."""
     *complete, start = words or [""]
     place = 0
     while place < len(complete) and complete[place].startswith("-"):

@@ -24,7 +24,7 @@ _TICK_SECONDS: Final = 1.0
 
 
 class ProgressLine:
-    """Shows snapshots of one subscriber. On a terminal every one, elsewhere one whenever the state changes."""
+    """Shows snapshots of a subscriber: on a terminal all, elsewhere one per change of state."""
 
     def __init__(self, name: str, into: TextIO, clock: Clock) -> None:
         """Show nothing yet."""

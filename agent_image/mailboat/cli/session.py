@@ -164,7 +164,7 @@ class SharedOptions(NamedTuple):
 
 
 class Defaults:
-    """The options given before the command's name; those behind it win. One object a process, made by `main`."""
+    """The options before the command's name; those behind it win. One per process, made by `main`."""
 
     def __init__(self) -> None:
         """Nothing given."""

@@ -25,7 +25,7 @@ _BY_SIGNAL: Final = 128
 def stopped_by_signals(
     stop: Callable[[], None], shutdown_seconds: float, exit_seconds: float = EXIT_SECONDS
 ) -> Iterator[set[int]]:
-    """SIGTERM and Ctrl-C end the work in order; a second Ctrl-C ends it at once. Gives the signals received.
+    """SIGTERM and Ctrl-C end the work in order, a second Ctrl-C at once. Yields the signals received.
 
     Args:
         stop: Requests the end. It is called in a thread of its own: a signal handler runs in the main thread between
@@ -73,7 +73,7 @@ def stopped_by_signals(
 
 
 def end_at_sigterm() -> None:
-    """Have SIGTERM end this process at once, until `stopped_by_signals`, also if it is the first of a container.
+    """Let SIGTERM end this process at once until `stopped_by_signals`, also as PID 1.
 
     The kernel discards a signal for which the first process of a PID namespace has no handler (pid_namespaces(7)). A
     pod that is removed while its agent loads its modules would run on until SIGKILL.

@@ -57,7 +57,7 @@ def fitted_blocks(
     height: Callable[[Sequence[Block]], int] | None = None,
     order: Order = Order.NAME,
 ) -> list[Block]:
-    """The same in at most `room` lines. By name, subscribers that need attention go before those that are current.
+    """The same in at most `room` lines. By name, current subscribers are dropped first.
 
     Args:
         view: What is known.
@@ -93,7 +93,7 @@ def _rows(blocks: Sequence[Block]) -> int:
 
 
 def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
-    """The journal's line, and one for each subscriber, where they differ from `shown`, which is brought up to date."""
+    """The changed lines of journal and subscribers since `shown`, which is updated."""
     lines = {"": f"journal  next {view.journal.next_offset}"}
     lines |= {subscriber.name: _subscriber_line(subscriber) for subscriber in ordered(view.subscribers, Order.NAME)}
     yield from (line for name, line in lines.items() if shown.get(name) != line)

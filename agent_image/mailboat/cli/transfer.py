@@ -65,7 +65,7 @@ def file_bytes(file: Path) -> int | None:
 
 
 def folder_bytes(text: str, paths: Sequence[str] = ()) -> int | None:
-    """The size of the files of a folder, or of paths in it, without reading them; None of any other source."""
+    """Size of a folder's files, or of paths in it, without reading them; None for other sources."""
     place = Path(text).expanduser()
     if not place.is_dir():
         return None

@@ -97,7 +97,7 @@ class CommandSender:
         return command
 
     def find(self, publisher: AgentName | None, command_id: str) -> Command:
-        """A command that was sent; the topic is read for one that is not known yet. Raises: CommandMissingError."""
+        """A sent command; reads the topic for one that is not known yet. Raises: CommandMissingError."""
         with self._lock:
             known = self._remembered.get((publisher or "", command_id))
         return self._search(publisher, command_id) if known is None else known

@@ -55,7 +55,7 @@ class Distributions:
         self._directory = directory
 
     def find(self, publisher: AgentName, identifier: str, place: Offset | None) -> Found:
-        """The package of that id or request id, at the place where its publisher remembers it, else by a search.
+        """The package of an id or request id, at its publisher's remembered offset, else by a search.
 
         A queue item's id (`package-0@5`) and an offset (`5`) name a package too, unless a request has that id.
 

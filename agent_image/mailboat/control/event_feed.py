@@ -133,7 +133,7 @@ class EventFeed:
             return number if self._first() <= number <= self._next else None
 
     def snapshot(self, *, is_gap: bool) -> tuple[int, bytes]:
-        """The place after the whole status, and its bytes: the same object until the next poll. Poll once before."""
+        """Place and bytes of the whole status: the same object until the next poll. Poll once before."""
         with self._lock:
             if is_gap not in self._snapshots:
                 known = {"gap": is_gap, "status": self._seen, "problem": self._problem}
@@ -142,7 +142,7 @@ class EventFeed:
             return self._next, self._snapshots[is_gap]
 
     def after(self, number: int, max_bytes: int) -> tuple[int, bytes] | None:
-        """The events from a number on, up to about so many bytes, and the number after them; None if some are lost."""
+        """The events from a number on, up to about so many bytes, and the next number; None if some are lost."""
         with self._lock:
             first = self._first()
             if number < first:

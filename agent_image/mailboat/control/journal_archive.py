@@ -134,7 +134,7 @@ class LogArchive(Archive, Restores, Protocol):
 
 
 class JournalArchive:
-    """See `LogArchive`: over the storage of a workspace, without restores, which need the process of the subscriber."""
+    """`LogArchive` over a workspace's storage, without restores: these need the subscriber's process."""
 
     def __init__(self, workspace: Workspace, watch: SweepWatch | None = None, phases: Phases | None = None) -> None:
         """Read nothing yet.
@@ -410,7 +410,7 @@ def check_topic(workspace: Workspace, role: TopicRole) -> TopicCheck:
 
 
 def ensure_topic(workspace: Workspace, role: TopicRole) -> TopicCheck:
-    """Make a topic that is missing, or put right what differs. What the log can't change stays `different`.
+    """Create a missing topic, or correct what differs. What the log can't change stays `different`.
 
     Raises: JournalUnavailableError, JournalAccessDeniedError; UsageError for what the brokers do not grant.
     """

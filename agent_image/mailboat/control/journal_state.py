@@ -144,7 +144,7 @@ class Follower(Protocol):
 
 
 class JournalState:
-    """What is known of one journal. Safe to use from several threads, but for the followers: one thread each."""
+    """What is known of one journal. Thread-safe, but for the followers: one thread each."""
 
     def __init__(self, workspace: Workspace, publishers: Collection[AgentName]) -> None:
         """Read nothing yet."""
@@ -188,7 +188,7 @@ class JournalState:
 
     @cached_property
     def status_follower(self) -> StatusFollower:
-        """Brings what subscribers say of packages and commands; at most the last `RETAINED_STATUSES` of the past."""
+        """Follows subscribers' statuses and answers, from the last `RETAINED_STATUSES` on."""
         topic = self._workspace.topic(TopicRole.STATUS)
         bounds = self._workspace.journal.bounds(topic)
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - RETAINED_STATUSES))

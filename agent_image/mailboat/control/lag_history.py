@@ -88,7 +88,7 @@ class LagHistory:
             return HistoryView(tuple(self._totals))
 
     def of(self, subscriber: str, instance: str | None = None) -> HistoryView:
-        """Lag and throughput of a subscriber; of its first instance if none is named. Raises: AgentMissingError."""
+        """Lag and throughput of a subscriber; default: its first instance. Raises: AgentMissingError."""
         with self._lock:
             for (name, sling_id), series in self._series.items():
                 if name == subscriber and instance in {None, sling_id}:

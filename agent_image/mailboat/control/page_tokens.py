@@ -21,7 +21,7 @@ T = TypeVar("T")
 def page_of(
     items: Iterable[T], key: Callable[[T], Key], token: str | None, max_items: int
 ) -> tuple[list[T], str | None]:
-    """The items of one page, in the order of their keys, and the token of the next page; None after the last one.
+    """The items of one page, ordered by key, and the token of the next page; None after the last.
 
     Raises: UsageError: the token is not one of this list.
     """

@@ -45,7 +45,7 @@ class QueueService:
         self._known: dict[AgentName, tuple[int, float, PublisherQueues]] = {}
 
     def of(self, publisher: AgentName, *, is_counted: bool) -> PublisherQueues:
-        """The queues of a publisher at this moment; where threads don't, what they need of the past is counted now."""
+        """The queues of a publisher now; without follower threads, the needed past is counted now."""
         if is_counted:
             return self._recent(publisher)
         standings = self._directory.standings(publisher)
@@ -183,7 +183,7 @@ class GivenUpPackages:
         self._directory = directory
 
     def page(self, subscriber: str | None, token: str | None, max_items: int) -> GivenUpPage:
-        """A page of what one subscriber gave up (by its name, or its queue's), or all; by subscriber and offset.
+        """A page of the packages that one subscriber (or queue) or all gave up, by subscriber and offset.
 
         Raises:
             AgentMissingError: No subscriber of that name is known.
@@ -201,7 +201,7 @@ class GivenUpPackages:
         return None if message is None else message.pub_agent_name
 
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
-        """Where the packages stand that one subscriber gave up, or all; in no order. Raises: AgentMissingError."""
+        """Places of the packages that one subscriber or all gave up, unordered. Raises: AgentMissingError."""
         members = self._directory.members()
         wanted = [member for member in members if subscriber in {None, member.name, str(member.queue_name)}]
         if subscriber is not None and not wanted:

@@ -63,7 +63,7 @@ MOST_COUNTED: Final = 5_000
 
 
 class OtherPublishers:
-    """A view of the last part of the log, made when a subscriber first needs it. Safe to use from several threads."""
+    """A view of the last part of the log, made when a subscriber first needs it. Thread-safe."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace

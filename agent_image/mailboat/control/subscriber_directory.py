@@ -145,7 +145,7 @@ class SubscriberStatus:
 
     @property
     def pending_from(self) -> Offset | None:
-        """All packages before it are done, but for those in the queue of a pool; None before it has a position."""
+        """The offset below which all packages are done, but for a pool's queue; None without a position."""
         return self.next_offset if self.backlog is None else self.backlog.next_offset
 
     def follows(self, publisher: AgentName) -> bool:
@@ -460,7 +460,7 @@ class Followers:
         return bool(self._workers)
 
     def start(self, *, with_log: bool = True) -> None:
-        """Follow from now on: announcements, statuses, and the log unless it is of no interest. Again does nothing."""
+        """Follow announcements, statuses and, if it is of interest, the log. Idempotent."""
         if self.are_running:
             return
         journal_state = self._journal_state

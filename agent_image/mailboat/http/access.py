@@ -147,7 +147,7 @@ def _patterns_of(token: TokenConfig, key: str) -> tuple[PathPattern, ...]:
 
 
 def token_of(authorization: str) -> str | None:
-    """The token in an `Authorization` header: a bearer's, or the password of basic authentication (`curl -u x:TOKEN`).
+    """The token of an `Authorization` header: bearer, or basic authentication's password.
 
     Sling's recipes use basic authentication; the user name is ignored.
     """
@@ -195,7 +195,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_from_here(host_header: str, origin: str | None) -> bool:
-    """Whether a request without a token was meant for this machine, and not sent by some page in a browser.
+    """Whether a request without a token is of this machine, and not of a page in a browser.
 
     A page elsewhere can make a browser call 127.0.0.1, and can let its own name lead there (DNS rebinding). The first
     shows in `Origin`, the second in `Host`.
@@ -206,7 +206,7 @@ def is_from_here(host_header: str, origin: str | None) -> bool:
 
 
 def is_cross_site(sec_fetch_site: str | None) -> bool:
-    """Whether a browser says that a page of another origin made the request; other clients send no such header."""
+    """Whether a page of another origin made the request, by a header that only browsers send."""
     return sec_fetch_site not in {None, "same-origin", "none"}
 
 

@@ -45,7 +45,7 @@ def server_of(process: AgentProcess) -> HttpServer:
 
 @contextmanager
 def probes_during(health: Health, home: Home) -> Iterator[None]:
-    """Answer probes from `health` until the context ends, which frees the port. Raises: as `HttpServer.start`."""
+    """Answer probes from `health` until the context ends and frees the port. Raises: as `HttpServer.start`."""
     config, clock = home.config.http, SystemClock()
     app = create_probe_app(Probes(health, AgentMetrics(clock)), config, home.path, clock)
     server = HttpServer(app, config)

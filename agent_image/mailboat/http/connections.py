@@ -40,7 +40,7 @@ _FOLDED_LINE: Final = re.compile(rb"\n[ \t]")
 
 
 class StrictConnection(h11.Connection):
-    """An h11 connection that refuses heads that another server may read differently (RFC 9112, 5.2 and 6.1)."""
+    """An h11 connection that refuses ambiguous heads (RFC 9112, 5.2 and 6.1: request smuggling)."""
 
     fault: str | None = None
     """Why the connection's last request was refused."""
@@ -149,7 +149,7 @@ class GuardedProtocol(H11Protocol):
             self._expect_head()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's sentence gives no reason
-        """Refuse what is not a valid request, and close the connection: where the next request begins is not known."""
+        """Refuse an invalid request, and close the connection: the next request's start is unknown."""
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             reason = self.conn.fault or "its head or its chunks are malformed"
             answer = problem_answer(problem_of(UsageError(f"not a valid HTTP request: {reason}")))

@@ -35,7 +35,7 @@ def link_next(request: Request, response: Response, token: str | None) -> None:
 def page_and_link(
     items: Iterable[T], key: Callable[[T], Key], token: str | None, max_items: int, call: tuple[Request, Response]
 ) -> list[T]:
-    """The items of a page, with the header that leads on. Raises: UsageError: the token is not one of this list."""
+    """The items of a page, and its `Link` header. Raises: UsageError: the token is of another list."""
     page, following = page_of(items, key, token, max_items)
     link_next(*call, following)
     return page

@@ -156,7 +156,7 @@ def _parameters_of(dependant: Dependant) -> set[str]:
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Refuse a query that says more than the operation takes: a typo must not look like a filter that was applied.
+    """Refuse unknown query parameters: a typo must not look like a filter that was applied.
 
     Raises: UsageError, with a suggestion.
     """
@@ -177,7 +177,7 @@ def operation(  # all that a route declares
     status: int = 200,
     is_strict: bool = True,
 ) -> dict[str, Any]:
-    """What a route is declared with: who may call it, its summary, an example, and the problems it may answer with.
+    """Declaration of a route: permitted callers, summary, example, and the problems it may return.
 
     Strict, it refuses parameters that it does not know.
     """

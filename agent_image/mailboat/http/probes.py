@@ -107,7 +107,7 @@ def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock:
 
 
 def with_ports(app: ASGIApp, ports: ProbePorts, **more: object) -> ASGIApp:
-    """An application whose requests carry `ports` and `more` in their state, so that it belongs to no agent."""
+    """An application of no agent: its requests carry `ports` and `more` in their state."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {}).update(more, ports=ports)

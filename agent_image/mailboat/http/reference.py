@@ -33,7 +33,7 @@ class _Texts(NamedTuple):
 
 
 class Description:
-    """The texts of an API's description. Making them takes half a CPU second, and few agents are asked for them."""
+    """The texts of an API's description, made on demand: they take half a CPU second."""
 
     def __init__(self, describe: Callable[[], Mapping[str, Any]]) -> None:
         """`describe` makes the OpenAPI document; called once, in the thread of the first request."""

@@ -36,7 +36,7 @@ class Selected:
 
 
 def selected(text: str) -> Selected:
-    """Take `name`, `name.json`, `name.2.json` or `name.infinity.json` apart; names may have dots themselves."""
+    """Split `name`, `name.json`, `name.2.json` or `name.infinity.json`; names may contain dots."""
     match = _SUFFIX.fullmatch(text)
     if match is None:
         return Selected(text)

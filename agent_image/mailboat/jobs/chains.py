@@ -23,7 +23,7 @@ _ROWS_PER_SORTED_CHAIN: Final = 64
 
 
 class Chains(RowHolder):
-    """The chains of one queue. A job has a place in at most one of them, once; its key is read from the table."""
+    """The chains of one queue. A job is in at most one of them, once; its key is in the table."""
 
     def __init__(self, table: JobTable) -> None:
         self._table = table

@@ -54,5 +54,5 @@ def queue_of(feed: Feed) -> QueueSettings:
 
 
 def is_of_pool(queue: str) -> bool:
-    """Whether it is the queue of a shared pool: its jobs end by the result of a member, and by nothing else."""
+    """Whether it is a shared pool's queue: its jobs end by a member's result only."""
     return queue.startswith(POOL_QUEUE)

@@ -133,7 +133,7 @@ class JobFold:
         return rows + sum(queue.order_bytes() for queue in self._queue_of_number)
 
     def due_between(self, now_ms: int) -> Iterator[JobId]:
-        """The queued jobs that come due after the log's time, up to this moment: no record says so on an idle log."""
+        """The queued jobs that came due after the log's time until now: an idle log has no record of it."""
         places = [0]
         while places:
             place = places.pop()
@@ -155,7 +155,7 @@ class JobFold:
     # Checkpoints
 
     def capture(self, as_of: Offset, *, has_rows: bool = True) -> JobCheckpoint:
-        """The whole state, before the record at this offset is applied; its rows are large, and may be left out."""
+        """The whole state before the record at this offset; its rows are large, and may be omitted."""
         leases = {(lease.token, lease.jobs[0]): lease for lease in self.leases.values()}
         return JobCheckpoint(
             as_of,

@@ -71,7 +71,7 @@ class Schedules:
 
 
 def plan_schedule(known: Schedules, wanted: Schedule, now_ms: int) -> Schedule:
-    """Check a schedule, and set its first due time; one that is known as it is wanted keeps its next due time.
+    """Check a schedule, and set its first due time; an unchanged one keeps its next due time.
 
     Raises: UsageError.
     """

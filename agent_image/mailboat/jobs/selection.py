@@ -161,7 +161,7 @@ def _weight(job: JobId, worker: str) -> bytes:
 
 
 def shown_state(fold: JobFold, job: JobId, now_ms: int) -> str:
-    """The state as users read it at a moment: a job that is due and that no live worker takes is `unassigned`."""
+    """The state that users see at a moment: a due job that no live worker takes is `unassigned`."""
     state = fold.table.state(job)
     if state is None:
         return ENDED
@@ -172,7 +172,7 @@ def shown_state(fold: JobFold, job: JobId, now_ms: int) -> str:
 
 
 def position(fold: JobFold, job: JobId) -> int | None:
-    """How many calls of the queue start before this job, up to `MAX_POSITION`; None for a job that is not due.
+    """Number of calls that start before this job, up to `MAX_POSITION`; None for a job that is not due.
 
     Of a job that waits for others of its key, these are counted: a fair queue may start those of other keys, too.
     """
@@ -197,7 +197,7 @@ def _unserved(fold: JobFold) -> frozenset[int]:
 
 
 def expected_start_ms(fold: JobFold, job: JobId, now_ms: int) -> int | None:
-    """When a queued job should start, at the pace at which calls of its queue ended lately; None if that is unknown."""
+    """Expected start of a queued job, at its queue's recent pace; None if that is unknown."""
     queue, place = fold.queue(job), position(fold, job)
     pace_ms = queue.pace_ms(now_ms)
     if place is None or pace_ms is None or queue.is_suspended(now_ms) or not fold.is_served(fold.topic(job)):
@@ -206,7 +206,7 @@ def expected_start_ms(fold: JobFold, job: JobId, now_ms: int) -> int | None:
 
 
 def why_pending(fold: JobFold, job: JobId, now_ms: int) -> str:
-    """What a queued job waits for at a moment, the first reason that holds; empty for a job that is not queued."""
+    """What a queued job waits for at a moment: the first reason; empty for other jobs."""
     return next(_reasons(fold, job, now_ms), "") if fold.table.state(job) is JobState.QUEUED else ""
 
 

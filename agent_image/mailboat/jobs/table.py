@@ -336,7 +336,7 @@ class JobTable:
     # All rows
 
     def parted(self, now_ms: int, queues: int) -> tuple[list[array[int]], array[int]]:
-        """The rows of the jobs that are queued and due, for each queue; and of all others. In the order of ids."""
+        """The rows of queued and due jobs by queue, and of all others, in the order of ids."""
         # No lists: of a million rows they would be 40 MB for a moment.
         ready, others = [array("i") for _ in range(queues)], array("i")
         states, due_ms, numbers = self._states, self._due_ms, self._queues

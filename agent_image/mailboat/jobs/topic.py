@@ -224,7 +224,7 @@ class JobTopic:
     # Appending
 
     def append(self, *records: JobRecord) -> Sequence[Offset]:
-        """Append records, and return their offsets; whether they count is decided by the fold. From any thread.
+        """Append records, and return their offsets; the fold decides if they count. From any thread.
 
         Raises:
             UsageError: A value is out of its bounds; nothing is appended.

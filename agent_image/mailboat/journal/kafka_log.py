@@ -81,7 +81,7 @@ class ClientLog:
         return error if error is not None and is_refusal(error) else None
 
     def recent_refusal(self) -> KafkaError | None:
-        """The refusal of the last seconds, also where another error followed it. For requests that change nothing."""
+        """The refusal of the last seconds, even if another error followed. For read-only requests."""
         with self._lock:
             if self._last_refusal is None or self._clock.monotonic() > self._last_refusal[1]:
                 return None

@@ -421,7 +421,7 @@ class KafkaReader:
 
 
 class RecordMaker:
-    """Makes records of the client library's messages. Nearly all have the headers of the one before, made once."""
+    """Makes records of the client's messages; reuses the headers of the one before if equal."""
 
     def __init__(self) -> None:
         """No message was seen."""

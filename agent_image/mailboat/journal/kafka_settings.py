@@ -82,7 +82,7 @@ def producer_options(settings: KafkaSettings) -> ClientOptions:
 
 
 def consumer_options(settings: KafkaSettings) -> ClientOptions:
-    """What a reader gets: positions are given and never moved by the client, and no consumer group is ever joined."""
+    """Options of a reader: the client never moves positions and joins no consumer group."""
     return {
         **client_options(settings),
         "group.id": _CLIENT_ID,  # the library wants one even for assigned partitions

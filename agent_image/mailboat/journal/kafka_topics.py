@@ -143,7 +143,7 @@ class KafkaTopics:
         return self._checked(topic, self._repeat(lambda: _state_of(self._describe(topic)), "describing", topic))
 
     def state_and_end(self, topic: TopicName) -> tuple[TopicState, Offset | None]:
-        """The same, and where the topic ends, asked at the same time; None where that was not answered at once."""
+        """The same, and the topic's end, asked at the same time; None if that had no answer at once."""
 
         def ask() -> tuple[TopicState, Offset | None]:
             asked, end = self._describe(topic), None

@@ -100,7 +100,7 @@ class JournalReader(Protocol):
         """The offset to read next."""
 
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
-        """Read available records; when there are none, wait up to `wait_seconds` for the first record, then return.
+        """Read available records; without any, wait up to `wait_seconds` for the first one.
 
         Never waits for a batch to fill: a single new record is returned at once.
 
@@ -136,16 +136,16 @@ class JournalUpkeep(Protocol):
         """
 
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
-        """What `ensure_topic` would change, or what it can't. Raises: TopicMissingError, JournalUnavailableError."""
+        """What `ensure_topic` would or can't change. Raises: TopicMissingError, JournalUnavailableError."""
 
     def delete_topic(self, topic: TopicName) -> None:
-        """Remove a topic with its records; one made later under the name is another log. Raises: TopicMissingError."""
+        """Remove a topic; a later one of that name is another log. Raises: TopicMissingError."""
 
     def size_bytes(self) -> int | None:
         """What the log takes on disk; None where it does not say."""
 
     def synchronisations(self) -> int | None:
-        """How often something was made durable through this object so far (fsync); None where the log does not say."""
+        """Number of fsyncs through this object so far; None if the log does not count them."""
 
     def find_damage(self) -> Sequence[str]:
         """What the log itself finds wrong with its storage; empty when all is well. May take long."""

@@ -18,7 +18,7 @@ from mailboat.model.positions import Bounds, LogIdentity, Position
 
 
 def check_sizes(topic: TopicName, records: Sequence[NewRecord], max_message_bytes: int) -> None:
-    """Refuse a batch of which one value is too large, before any of it is written. Raises: MessageTooLargeError."""
+    """Refuse a batch with a too large value before any write. Raises: MessageTooLargeError."""
     for index, record in enumerate(records):
         if len(record.value) > max_message_bytes:
             raise MessageTooLargeError(

@@ -56,7 +56,7 @@ class SqliteSettings(Frozen):
 
 
 class SqliteJournal:
-    """The journal port over one SQLite file. Safe to use from several threads and processes; not over a fork."""
+    """The journal port over one SQLite file. Safe for several threads and processes; not over a fork."""
 
     def __init__(self, path: Path, clock: Clock, settings: SqliteSettings | None = None) -> None:
         """Open a journal that is there; see `create` for a new one.
@@ -205,7 +205,7 @@ class SqliteJournal:
         return Record(offset, value, decode_headers(headers), key, appended_ms, epoch)
 
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
-        """See `Journal.truncate`. The head moves in steps, each of which is whole, so that appenders get their turn."""
+        """See `Journal.truncate`. The head moves in whole steps, so that appenders get their turn."""
         bounds = self.bounds(topic)
         if before > bounds.next_offset:
             raise out_of_range(topic, before, bounds)

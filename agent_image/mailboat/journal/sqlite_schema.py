@@ -52,7 +52,7 @@ def record_table(topic_number: int) -> str:
 
 
 def record_table_ddl(topic_number: int) -> str:
-    """The table of one topic's records. The value comes last, so that reading the others never touches its pages.
+    """The table of a topic's records; the value is last, so other columns are read without its pages.
 
     The epoch is that of the writer (`sqlite_writer`): it marks records that were rewritten in a restored journal.
     """

@@ -241,6 +241,6 @@ def file_identity(path: Path | str) -> tuple[int, int]:
 
 
 def check_same_file(path: Path | str, known: tuple[int, int]) -> None:
-    """Notice that the journal's file was removed or swapped. Raises: JournalReplacedError, JournalUnavailableError."""
+    """Detect a removed or swapped file. Raises: JournalReplacedError, JournalUnavailableError."""
     if file_identity(path) != known:
         raise JournalReplacedError(f"the file {path} was replaced since it was opened", path=path)

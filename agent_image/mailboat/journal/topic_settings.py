@@ -31,7 +31,7 @@ def differences_of(wanted: TopicSettings, found: Mapping[str, str]) -> Sequence[
 
 
 def first_within(newest_first: Iterable[tuple[int, int]], kept_bytes: int, end: Offset) -> Offset:
-    """The first offset to keep, so that no more than `kept_bytes` stay; the newest record stays in any case.
+    """The first offset to keep for at most `kept_bytes`; the newest record always stays.
 
     Args:
         newest_first: Offset and size of each record, read only until the limit is reached.

@@ -319,7 +319,7 @@ _READ: Final = ReadLimits(max_records=200)
 def find_requests(
     journal: Journal, topic: TopicName, scan_from: Offset, wanted: tuple[AgentName, Collection[RequestId]]
 ) -> dict[RequestId, tuple[Offset, PackageId]]:
-    """Where the messages of some requests of one publisher stand, from `scan_from` (or the head) to the end."""
+    """Offsets of some requests of one publisher, from `scan_from` (or the head) to the end."""
     publisher, request_ids = wanted
     found: dict[RequestId, tuple[Offset, PackageId]] = {}
     for offset, message in messages_from(journal, topic, scan_from):
@@ -340,7 +340,7 @@ def find_packages(
 
 
 def messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
-    """The packages from `scan_from` (or the head) to what is the end now, without what can't be understood."""
+    """The decodable packages from `scan_from` (or the head) to the present end."""
     bounds = journal.bounds(topic)
     start = max(bounds.earliest_offset, min(scan_from, bounds.next_offset))
     with closing(journal.reader(topic, start)) as reader:

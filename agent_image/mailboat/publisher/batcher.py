@@ -216,7 +216,7 @@ class _Waiting(NamedTuple, Generic[_T]):
 
 
 class FairQueue(Generic[_T]):
-    """Orders the requests of several callers: deficit round robin (Shreedhar and Varghese, 1995). For one thread.
+    """Fair queue over callers: deficit round robin (Shreedhar and Varghese, 1995). For one thread.
 
     Each caller has a line of its own and takes turns with the others; a turn is worth a quantum, and what a request
     costs more is saved up for over several turns. So a burst, or a request with hundreds of paths, delays its own

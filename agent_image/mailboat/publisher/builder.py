@@ -52,7 +52,7 @@ StoreBinaries = Callable[[Iterable[Node], dict[bytes, Binary]], Iterable[Node]]
 
 
 class BuiltPackage(NamedTuple):
-    """A message that is ready to append, what its package amounts to (None without one), and roots that it empties."""
+    """A message ready to append, its package's totals (None without one), and roots that it empties."""
 
     message: PackageMessage
     summary: PackageSummary | None
@@ -101,7 +101,7 @@ class PackageBuilder:
         return PackageId(f"dstrpck-{milliseconds_now(self._ports.clock)}-{chance}")
 
     def build_bare(self, request: DistributionRequest, package_id: PackageId) -> BuiltPackage:
-        """The message of a request that carries no content: DELETE, INVALIDATE, TEST. Raises: LimitExceededError."""
+        """The message of a request without content: DELETE, INVALIDATE, TEST. Raises: LimitExceededError."""
         message = self.draft(request, package_id)
         self.room_in(message)
         return BuiltPackage(message, None)
@@ -183,7 +183,7 @@ class PackageBuilder:
         return min(self._settings.config.inline_package_bytes, self.room_in(draft))
 
     def check(self, request: DistributionRequest, shipment: Shipment) -> None:
-        """Refuse what `build` would refuse. Nothing is stored; binaries are read only where a message must hold them.
+        """Refuse what `build` would. Stores nothing; reads only binaries that a message must hold.
 
         Raises: as `build`, but for the size of a package that does not travel in its message.
         """
@@ -472,7 +472,7 @@ def _missing(path: NodePath, source: Source) -> SourceMissingError:
 def with_stored_binaries(
     nodes: Iterable[Node], limit_bytes: int, blobs: BlobStore, stored: dict[bytes, Binary]
 ) -> Iterator[Node]:
-    """The nodes, each given on when its binaries above the limit are stored; `stored` collects these by digest.
+    """The nodes, each after its large binaries are stored; `stored` collects these by digest.
 
     Raises:
         SourceChangedError: A binary is no longer what its digest says.

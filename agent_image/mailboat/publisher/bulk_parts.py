@@ -182,7 +182,7 @@ class BulkParts:
     def removals(
         self, uri: str, roots: Sequence[NodePath], nodes: Iterable[SourceNode], kept: Sequence[NodePath] = ()
     ) -> Iterator[ChangeGroup]:
-        """What was published of a source below `roots` and is not among its `nodes`, cut into closing packages.
+        """Published paths below `roots` that are not among `nodes`, cut into closing packages.
 
         What lies at or below `kept` is left alone.
         """
@@ -199,7 +199,7 @@ class BulkParts:
             yield from plan_changes(gone, settings.max_change_nodes, settings.config.changed_package_bytes)
 
     def published_parts(self, build_id: BuildId, scan_from: Offset) -> dict[int, Placed]:
-        """The parts of a build that stand in the log at or after an offset, by their sequence: the first of each."""
+        """The parts of a build in the log from an offset on, by sequence: the first of each."""
         found: dict[int, Placed] = {}
         for offset, message in messages_from(self._ports.journal, self._settings.package_topic, scan_from):
             if message.bulk is not None and message.bulk.build_id == build_id:

@@ -261,7 +261,7 @@ def plan_distributed(
     missed: Callable[[Candidate], tuple[Missed, ...]],
     limit: int,
 ) -> list[Distributed]:
-    """The decision itself. Each of `members` is known since a time, and done with everything below an offset."""
+    """Decide which packages are distributed. A member is known since a time, and done below an offset."""
     found: list[Distributed] = []
     lowest = min((done_to for _, done_to in members), default=0)
     for candidate in candidates:

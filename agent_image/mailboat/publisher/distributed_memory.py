@@ -130,7 +130,7 @@ class EventMemory:
         return bool(gone)
 
     def begin(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
-        """Put the cursor of a reader there that never was in that log; of several at once the first one counts."""
+        """Set the cursor of a new reader of that log; of several at once the first counts."""
         with self._file.transaction() as connection:
             connection.execute(_BEGIN, (reader, identity.cluster_id, identity.topic_id, *cursor))
 

@@ -486,7 +486,7 @@ def _package(candidate: Candidate) -> PackageEvent:
 
 
 def shortened_event(event: DistributedEvent) -> DistributedEvent:
-    """The event with the subtree that holds all its paths in their place, and fewer of those who lack the package."""
+    """The event with one common subtree instead of its paths, and fewer subscribers that lack it."""
     top = (common_ancestor(event.paths),) if event.paths else ()
     return replace(event, paths=top, deep_paths=top, missed=event.missed[:_MISSED_OF_LONG_EVENT])
 

@@ -99,7 +99,7 @@ class Change:
 
 
 class SourceNode(NamedTuple):
-    """A node of the source, as far as the comparison needs it; `content_bytes` are those of values and binaries."""
+    """A source's node for comparison; `content_bytes` are those of values and binaries."""
 
     path: NodePath
     digest: bytes
@@ -242,7 +242,7 @@ class PublishedTrees:
         return [SourceEnd(row[0], row[1], Offset(row[2]), PackageId(row[3])) for row in rows]
 
     def doubt(self, source_id: int, paths: Sequence[NodePath] = ()) -> None:
-        """Take nothing of a source for published any more, nor `paths`; that it was is kept, so removals are found.
+        """Count a source, or `paths`, as unpublished; keeps that they were published, for removals.
 
         Inside the state's transaction.
         """
@@ -316,7 +316,7 @@ class PublishedTrees:
             )
 
     def compare(self, source_id: int | None, roots: Sequence[NodePath], nodes: Iterable[SourceNode]) -> int:
-        """Compare what is below `roots` in the source now, `nodes`, with what was published; then see `changes`.
+        """Compare the present `nodes` below `roots` with what was published; then see `changes`.
 
         Returns:
             The bytes of content of the differences.

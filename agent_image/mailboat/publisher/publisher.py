@@ -69,7 +69,7 @@ class Publisher:
         return next(self.publish_all([request], source))
 
     def publish_all(self, requests: Iterable[DistributionRequest], source: Source | None = None) -> Iterator[Receipt]:
-        """Publish many requests in order, several packages an append. Receipts come as the appends are durable.
+        """Publish many requests in order, several packages per append; yields durable receipts.
 
         Those that carry content read it from `source`; the others do not use it.
         Where one request fails, those before it are published and had their receipts; the error comes then.
@@ -103,7 +103,7 @@ class Publisher:
         user_id: str | None = None,
         on_compared: Callable[[int], None] | None = None,
     ) -> Iterator[Receipt]:
-        """Publish what changed below `roots` since the last time, deletes included, in packages of bounded size.
+        """Publish changes and deletes below `roots` since the last time, in packages of bounded size.
 
         Compares with what this publisher last published of the same `source.uri`, so give sources by a uri that stays
         the same (an absolute path). Nothing changed: nothing is yielded. Where the journal lost the source's last
@@ -124,7 +124,7 @@ class Publisher:
         return self._shipper.ship(source, replaced_roots(source, roots), user_id, on_compared)
 
     def locate(self, identifier: str) -> Offset | None:
-        """Where the message of a request id or package id stands, if this publisher has a receipt. From any thread."""
+        """Offset of a request id or package id, if this publisher has a receipt. From any thread."""
         return self._ports.state.locate(identifier, self._appender.identity())
 
     def plan(self, request: DistributionRequest, source: Source | None = None) -> PublicationPlan:
@@ -340,14 +340,14 @@ def plan_groups(groups: Iterable[ChangeGroup]) -> PublicationPlan:
 
 
 def own_roots(source: Source) -> tuple[NodePath, ...]:
-    """The roots of a FileVault source's own filter; none when it has no filter, or is not a FileVault source."""
+    """The roots of a FileVault source's filter; empty without one, or for other sources."""
     described = description_of(source)
     found = None if described is None else described.filter
     return () if found is None else tuple(dict.fromkeys(filter_set.root for filter_set in found.sets))
 
 
 def replaced_roots(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePath]:
-    """The roots that a comparison or a bulk build replaces: within a FileVault source's own filter, if it has one.
+    """The roots that a comparison or bulk build replaces, within a FileVault source's filter.
 
     Content outside of that filter is not the source's: it must not be deleted.
 

@@ -64,7 +64,7 @@ class ChangeGroup:
 
 
 def plan_changes(changes: Iterable[Change], max_nodes: int, max_content_bytes: int) -> Iterator[ChangeGroup]:
-    """Cut changes into groups, one for each package; a single node beyond the limits is a group. Bounds memory."""
+    """Cut changes into groups, one per package; a node beyond the limits is one. Bounds memory."""
     pending: list[Change] = []
     spent_bytes = 0
     for change in changes:

@@ -35,7 +35,7 @@ from mailboat.publisher.state_file import (
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """That a request is about to be appended; its message, if there is one, has `scan_from` or a later offset."""
+    """A request before its append: its message, if any, is at `scan_from` or later."""
 
     request_id: RequestId
     fingerprint: bytes
@@ -91,7 +91,7 @@ class PublisherState:
         return StoredReceipt(request_id, fingerprint, PackageId(package_id), identity, Offset(offset))
 
     def locate(self, identifier: str, identity: LogIdentity) -> Offset | None:
-        """Where the message of that request id, or else of that package id, stands in that log, as receipts say.
+        """Offset of a request id, else of a package id, in that log, by the receipts.
 
         From any thread, and never waits for a publication: those hold the guard of their file for as long as they last.
         """
@@ -224,7 +224,7 @@ class PublisherLocks:
                 os.close(handle)
 
     def yield_to_waiters(self, purpose: str = "append", timeout_seconds: float = 5.0) -> None:
-        """Let who waits for `purpose` come first, while the patience lasts: for who has much to do and no hurry."""
+        """Yield to waiters for `purpose` while the patience lasts: for long work without hurry."""
         waiting = self._open(f"{purpose}-waiting")
         try:
             # Waiting processes hold this lock shared: it is free when none waits.
@@ -244,7 +244,7 @@ class PublisherLocks:
             os.close(handle)
 
     def probe_publication(self) -> bool:
-        """Take and release the publications' lock: True where a publication holds it, here or in another process.
+        """Whether a publication holds the lock, here or in another process.
 
         A build takes small steps then. Two builds that probe at the same instant may take each other for one.
         """

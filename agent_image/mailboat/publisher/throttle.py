@@ -25,7 +25,7 @@ MAX_CALLERS: Final = 10_000
 
 
 def plan_delay(backlog: int, limit: int | None, max_delay_seconds: float) -> float:
-    """How long a request is held up, in seconds, while the slowest clearable subscriber has so many packages to go.
+    """Delay of a request in seconds, at that backlog of the slowest editable subscriber.
 
     Args:
         backlog: Packages in the longest clearable queue.

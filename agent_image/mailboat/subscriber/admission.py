@@ -308,7 +308,7 @@ def plan_open_builds(builds: OpenBuilds, publisher: AgentName, part: BulkPart, a
 
 
 def plan_quiet_builds(builds: OpenBuilds, now_ms: int, quiet_seconds: float | None) -> OpenBuilds:
-    """Return the builds whose last package is so old that, at the end of the log, no further one is expected."""
+    """The builds without a package for so long that, at the log's end, no further one is expected."""
     if quiet_seconds is None:
         return NO_BUILDS
     return {key: one for key, one in builds.items() if now_ms - one.last_ms >= quiet_seconds * 1000}
@@ -374,7 +374,7 @@ class Exposure:
         self._settled = None
 
     def drop_quiet(self, *, is_at_end: bool) -> bool:
-        """Plan to close builds that have gone quiet, or all if the setting is gone; True if there is one to close.
+        """Plan to close quiet builds, or all without the setting; True if there is one to close.
 
         Commit a batch then, though it imports nothing. `is_at_end` says that the log has no further records now.
         """

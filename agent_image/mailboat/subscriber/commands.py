@@ -190,7 +190,7 @@ class CommandHandler:
         self._listener.start()
 
     def load(self, *, is_read: bool) -> None:
-        """Read which commands are open and, if asked to, what was sent, without listening further. Raises: as above."""
+        """Read the open commands and, on request, sent ones, without listening. Raises: as above."""
         self._load()
         if is_read and self._listener is not None:
             self._catch_up(self._listener)
@@ -272,7 +272,7 @@ class CommandHandler:
         self._dropped[command.sequence] += 1
 
     def settle(self, batch: Batch, position: Position) -> bool:
-        """Add to the batch what clears have done when it is committed at the position; whether there is an answer."""
+        """Add the effects of clears up to the position to the batch; True if there is an answer."""
         is_answered = False
         for command in self._open:
             # The count is stored with the batch: after a rollback the same packages are dropped and counted again.
@@ -434,7 +434,7 @@ class ReceivedCommands(NamedTuple):
 
 
 class CommandListener:
-    """Reads the command topic in a thread of its own, and keeps commands to this subscriber until they are taken.
+    """Reads the command topic in its own thread, and keeps commands to this subscriber until taken.
 
     Nothing here is durable, and nothing needs to be: a command stays in the log, and the position behind it is stored
     when it is taken. Records for other subscribers are skipped by a search for the name in their bytes.
@@ -472,7 +472,7 @@ class CommandListener:
         self.read_on()
 
     def read_on(self) -> bool:
-        """Whether the end was reached since `catch_up`; False when the list is full. Raises: the journal's errors."""
+        """Whether the end was reached since `catch_up`; False: the list is full. Raises: as the journal."""
         while not self._is_caught_up:
             if self._is_full():
                 return False

@@ -183,7 +183,7 @@ def _shorter(name: AgentName, stands_at: int, bounds: Bounds) -> JournalShorterE
 def plan_report_starts(
     stored: ReportStarts, follow: Collection[AgentName] | None, position: Offset | None, start: Offset
 ) -> ReportStarts:
-    """Return from where on this run reports the packages of each publisher that it passes without an import.
+    """Offsets by publisher from which this run reports packages that it passes without an import.
 
     A subscriber sends a status for every package that it passes and does not import, so silence about a package means
     that it was imported. That holds from an offset on, which is stored for each publisher in the target and announced:

@@ -137,7 +137,7 @@ def is_infrastructure(error: Exception) -> bool:
 
 
 def pause_seconds(error: Exception, failures: int, policy: SubscriberConfig, jitter: random.Random) -> float:
-    """Return the pause after so many failures in a row: exponential, with jitter, never above the policy's longest."""
+    """Pause after so many failures in a row: exponential with jitter, at most the policy's longest."""
     pause = Backoff(policy.first_pause_seconds, policy.longest_pause_seconds).pause(failures, jitter)
     wished = error.retry_after_seconds if isinstance(error, RetryableError) else None
     return pause if wished is None else max(pause, min(wished, policy.longest_pause_seconds))
@@ -322,7 +322,7 @@ class StillGivenUp(NamedTuple):
 
 
 class Redriver:
-    """Imports entries of the error queue that a person asked to redrive, between batches, in the subscriber's thread.
+    """Imports redriven entries of the error queue between batches, in the subscriber's thread.
 
     An old package that a newer one overlaps is refused: importing it now would replace new content with old. So is one
     of a publisher that is not followed any more. The others are imported like any package, in a transaction of their

@@ -153,7 +153,7 @@ class GoldenWatch:
         return decide_precondition(status, offset, is_status_lost=is_lost, golden_next_offset=announced)
 
     def wait(self, offset: Offset, seconds: float) -> bool:
-        """Wait for news at most so long; whether the package's status is known now. Raises: the journal's errors."""
+        """Wait at most so long; whether the package's status is known now. Raises: as the journal."""
         self._read(seconds)
         return self._statuses.of(offset) is not None
 

@@ -59,7 +59,7 @@ class AfterCalls:
         return self._hook is not None
 
     def load(self, *, is_replayed: bool) -> None:
-        """Read what an earlier run left; where the log lost its end, its calls are dropped: their packages are gone."""
+        """Read an earlier run's calls; drops those of packages that the log lost at its end."""
         if is_replayed:
             self._drop_all()
         if self._hook is not None:
@@ -86,7 +86,7 @@ class AfterCalls:
         self._forget(made)
 
     def retry(self, offset: Offset) -> bool:
-        """Make the call of one package again with all its attempts; whether there is such a call, and a hook for it."""
+        """Retry the call of a package with all its attempts; whether there is such a call, and a hook."""
         if self._hook is None or not self._ledger.retry(offset):
             return False
         self._waiting, self._set_aside = self._ledger.counts()

@@ -166,7 +166,7 @@ def decode_record(record: Record) -> PackageMessage:
 
 
 def refused_record(record: Record, error: Exception, policy: Undecodable) -> Exception:
-    """What a record fails with that can't be decoded: the error, or the state in which the subscriber stops."""
+    """The error of an undecodable record, or the state in which the subscriber stops."""
     if policy is Undecodable.GIVE_UP or not isinstance(error, UntrustedInputError):
         return error
     stopping = MessageUndecodableError(error.message, offset=record.offset)
@@ -492,7 +492,7 @@ def _check_owned(message: PackageMessage, change: TreeChange) -> None:
 
 
 def run_hook(hook: Processor, package: ProcessedPackage) -> None:
-    """Call a hook before the import. Raises: ProcessorFailedError; what the hook raises of Mailboat's own errors."""
+    """Call a hook before the import. Raises: ProcessorFailedError; Mailboat errors of the hook."""
     try:
         hook.process(package)
     except (MailboatError, StopAskedError):

@@ -82,7 +82,7 @@ class Payloads:
         return coming.result(check)
 
     def expect(self, messages: Iterable[PackageMessage]) -> None:
-        """These come next, and nothing else: start to fetch them. A failure is raised when the message is opened."""
+        """Start to fetch the next messages. A failure is raised when the message is opened."""
         wanted = dict[str, BlobReference | None]()
         for message in messages:
             if message.payload_ref is not None:

@@ -254,7 +254,7 @@ class Reporter:
 
 
 class ImportRecorder:
-    """Reports commits to the meter and the tracer. Where neither is configured, that costs two comparisons a commit."""
+    """Reports commits to meter and tracer; without both it costs two comparisons per commit."""
 
     def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
         """Nothing is measured yet."""

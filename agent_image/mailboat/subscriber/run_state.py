@@ -153,7 +153,7 @@ class RunState:
     # ---------------------------------------------------------------------------------------------------- what happens
 
     def opened(self, start: Position, passed_over: set[str], *, is_refused: bool) -> None:
-        """The journal is open at a position that the target holds; `is_refused`: since it refused the one before."""
+        """The journal is open at the target's position; `is_refused`: it refused the position before."""
         self.position = self.stored = start
         self.backlog.restart(start.next_offset)
         self.skipped = 0

@@ -41,7 +41,7 @@ class Setting:
 
 
 def write_configurations(setting: Setting, agents: Sequence[DemoProcess]) -> None:
-    """Write a file for each process into the home: with it, `mailboat agent run --config FILE` needs nothing else."""
+    """Write a configuration for each process into the home: all that `agent run --config FILE` needs."""
     for agent in agents:
         text = yaml.safe_dump(_document(setting, agent), sort_keys=False, allow_unicode=True, width=100)
         configuration_file(setting.folder, agent.name).write_text(

@@ -196,7 +196,7 @@ class DemoState:
 
     @property
     def victim(self) -> DemoProcess | None:
-        """Whose process is killed: the second of those that are neither golden nor late, else the first, else none."""
+        """The process to kill: the second that is neither golden nor late, else the first, else None."""
         groups = [agent for agent in self.agents[2:] if not agent.is_late]
         return groups[min(1, len(groups) - 1)] if groups and self.has_story else None
 

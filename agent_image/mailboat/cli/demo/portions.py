@@ -51,7 +51,7 @@ class Survey:
 
 
 def survey(nodes: Iterable[Node]) -> Survey:
-    """Measure a tree, given parents first as a source walks it. Takes memory for each node, not for its content."""
+    """Measure a tree, in a source's order. Needs memory for each node, not for its content."""
     top = Branch(ROOT)
     known: dict[NodePath, Branch] = {ROOT: top}
     count = files = total = 0
@@ -82,7 +82,7 @@ def _add_up(known: dict[NodePath, Branch], bytes_per_node: int) -> None:
 
 
 def cut(found: Survey, wanted: int) -> Sequence[Portion]:
-    """Cut a tree into about `wanted` portions, fewer where it has few nodes, in an order that parents lead.
+    """Cut a tree into about `wanted` portions, fewer for few nodes, parents first.
 
     More only where a portion would name more than `MAX_PATHS` paths. The heaviest branch that can be taken apart is
     taken apart until there are enough pieces to fill the portions.
