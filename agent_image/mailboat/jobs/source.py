@@ -44,7 +44,7 @@ class Offer(NamedTuple):
         worker: Made for each start, and not to be guessed.
         slots: Calls that run at the same time.
         topics: Patterns of the topics that it takes.
-        is_ending: Whether it ends its calls, and claims no more.
+        is_ending: Whether it ends its calls, and claims nothing further.
     """
 
     worker: str
