@@ -37,7 +37,7 @@ BEFORE_THE_APPEND = {
 preload("support.crash_scenario", "support.upload_scenario")
 
 
-@pytest.fixture(params=["directory", "s3"])
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.server("s3_server"))])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> BucketPlace | None:
     upload_scenario.prepare(tmp_path)
     if request.param == "directory":

@@ -40,7 +40,7 @@ class Later(SystemClock):
         return super().now() + OLD
 
 
-@pytest.fixture(params=["directory", "s3"])
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.server("s3_server"))])
 def home(boat: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     """A home with one package whose binary is in the blob store, and one orphan beside it."""
     if request.param == "s3":

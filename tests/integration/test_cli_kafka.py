@@ -35,7 +35,7 @@ def on_kafka(new_boat: Any, kafka_broker: KafkaBroker, prefix: str) -> Any:
     return new_boat
 
 
-@pytest.fixture(params=["sqlite", "kafka"])
+@pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.server("kafka_broker"))])
 def either(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue("boat" if request.param == "sqlite" else "on_kafka")
 

@@ -22,7 +22,7 @@ from support.engines import digest_of
 from support.s3_server import ADMIN, S3Server
 
 
-@pytest.fixture(params=["directory", "s3"])
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.server("s3_server"))])
 def home(boat: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A home with two packages and a subscriber that has the first of them."""
     if request.param == "s3":

@@ -43,7 +43,6 @@ SETUP_SECONDS = 300.0
 
 
 AWAKE = pytest.StashKey[dict[str, "Server"]]()
-RESTING = pytest.StashKey[dict[str, "Server"]]()
 
 
 class Server(Protocol):
@@ -60,7 +59,7 @@ class Server(Protocol):
 def _running_servers(request: pytest.FixtureRequest) -> None:
     """Start a shared server again that another test left dead."""
     for name in CHECKED:
-        if name in request.fixturenames:
+        if name in request.fixturenames or name in _marked(request.node):
             server: Server = request.getfixturevalue(name)
             server.ensure_running()
             if name in RESTED and _shared(request.node, name) is not None:
@@ -106,6 +105,9 @@ class Controller:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare the controller of a run with workers."""
+    config.addinivalue_line(
+        "markers", "server(fixture): asks for this shared server by name; of a parameter, as a rule"
+    )
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(Controller(Path(tempfile.mkdtemp(prefix="mailboat-groups-"))), "groups")
 
@@ -143,7 +145,14 @@ def _shared(item: pytest.Item, name: str) -> Any:
     """The definition of a fixture that the test uses and that lives for the whole run; None if it does not."""
     known = getattr(item, "_fixtureinfo", None)
     definitions = () if known is None else known.name2fixturedefs.get(name, ())
+    if name in _marked(item):
+        definitions = item.session._fixturemanager.getfixturedefs(name, item) or ()
     return definitions[-1] if definitions and definitions[-1].scope == "session" else None
+
+
+def _marked(item: pytest.Item) -> set[str]:
+    """The servers that a test asks for by name."""
+    return {mark.args[0] for mark in item.iter_markers("server")}
 
 
 def _rank_of(item: pytest.Item) -> tuple[int, int, str]:
@@ -163,10 +172,13 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
-    """Start a resting server for a fixture that uses it: a test that asks for the fixture by name does not list it."""
-    resting = request.config.stash.setdefault(RESTING, {})
-    for name in resting.keys() & set(fixturedef.argnames):
-        resting.pop(name).ensure_running()
+    """Refuse to start a server in a worker that does not run its tests. Raises: AssertionError."""
+    item = request._pyfuncitem
+    if fixturedef.argname in SERVERS and fixturedef.scope == "session":
+        name = fixturedef.argname
+        assert _shared(item, name), (
+            f"{item.nodeid} asks for {name} by name: mark it server({name!r}), see CONTRIBUTING.md"
+        )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -178,7 +190,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         awake = item.config.stash.setdefault(AWAKE, {})
         for server in awake.values():
             server.rest()
-        item.config.stash.setdefault(RESTING, {}).update(awake)
         awake.clear()
     return result
 

@@ -67,7 +67,7 @@ def test_a_record_survives_encoding(record: JobRecord) -> None:
         JobsAdded([]),
         JobsAdded([NewJob("a")] * 257),
         JobsAdded([NewJob("a", bytes(256 * 1024 + 1))]),
-        JobsAdded([NewJob("a", b"{%s}" % b",".join(b'"%d":0' % key for key in range(1_000_000)))]),
+        JobsAdded([NewJob("a", b"{%s}" % b",".join(b'"%d":0' % key for key in range(100_000)))]),
         JobsAdded([NewJob("not a topic")]),
         JobsAdded([NewJob("a", key="k" * 300)]),
         JobsAdded([NewJob("a", lease_ms=10)]),
