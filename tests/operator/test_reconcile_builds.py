@@ -254,12 +254,6 @@ def test_a_build_is_followed_through_a_failure_to_its_end(
 
 
 def test_without_the_engine_s_operator_the_condition_says_what_to_install(cleared_api_server: Any) -> None:
-    assert cleared_api_server.kubectl("apply", "--server-side", "-f", str(HERE.parents[1] / "crds")).returncode == 0
-    waited = ("wait", "crd", "--all", "--for=condition=Established", "--timeout=120s")
-    assert cleared_api_server.kubectl(*waited).returncode == 0
-    for plural in ("journals", "publishers", "packagebuilds"):
-        place = f"/apis/mailboat.dev/v1alpha1/{plural}"
-        eventually(lambda place=place: cleared_api_server.http.get(place).status_code == 200)  # type: ignore[misc]  # one each
     yard = Yard(cleared_api_server, cleared_api_server.new_namespace())
     yard.make("PackageBuild", "first", BUILD)
     assert yard.look("first") == 2  # Event, status
