@@ -6,10 +6,12 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from mailboat.testing.wait import PATIENCE_SECONDS
+from mailboat_operator.lease import LeaseSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 LEASE_SECONDS = 6.0
@@ -62,15 +64,17 @@ def test_another_replica_takes_over_from_a_killed_leader_within_the_lease(replic
     replicas.server.check_journal(replicas.namespace, "main")  # its brokers are not part of this measurement
     first = replicas.start("one", lease_seconds=LEASE_SECONDS)
     replicas.wait(lambda: replicas.leads("one"))
-    replicas.start("two", lease_seconds=LEASE_SECONDS)
+    replicas.start("two")  # it goes by the duration of the lease that it finds, and does not lose its own
     replicas.wait(lambda: "waits for the lease" in replicas.log("two"))
-    replicas.make("Publisher", "before", PUBLISHER)
-    usual = replicas.wait(lambda: replicas.has_workload("before"))  # grows with the load of the machine
     first.send_signal(signal.SIGKILL)
     first.wait()
+    killed_at = datetime.now(UTC)
     replicas.make("Publisher", "author", PUBLISHER)
-    assert replicas.wait(lambda: replicas.has_workload("author")) < LEASE_SECONDS + 5 + 4 * usual
+    replicas.wait(lambda: replicas.has_workload("author"))
     assert replicas.leads("two")
+    # a busy machine delays what comes after the lease; a longer patience, as after a newer version, would add a minute
+    taken_after = datetime.fromisoformat(replicas.lease()["acquireTime"]) - killed_at
+    assert taken_after.total_seconds() < LEASE_SECONDS + LeaseSettings.patience_seconds
 
 
 def test_only_one_of_two_replicas_acts(replicas: Any) -> None:

@@ -73,7 +73,7 @@ def test_the_operator_has_the_rights_that_it_uses_and_no_others(lone_replicas: A
     replicas, http = lone_replicas, lone_replicas.server.http
     topics = {"prefix": f"rights-{uuid.uuid4().hex[:8]}-", "reclaimPolicy": "Delete"}
     peers = '[{"podSelector": {}}]'
-    replicas.start("one", resync_seconds=5, lease_seconds=15, agent_ingress=peers)  # renewed after two thirds
+    replicas.start("one", resync_seconds=5, agent_ingress=peers)
     replicas.make(
         "Journal", "main", {"kafka": {"bootstrapServers": [kafka_broker.bootstrap_servers]}, "topics": topics}
     )

@@ -306,8 +306,9 @@ class KafkaBroker:
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
-            # a killed broker may come back only when the session of its former life is over
-            "broker.session.timeout.ms": "1500",
+            # a killed broker may come back only when the session of its former life is over; with less, a busy machine
+            # takes a slow broker for a dead one
+            "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "300",
             "log.cleaner.dedupe.buffer.size": "2097152",
             **_FEW_THREADS,
