@@ -79,9 +79,7 @@ class Agent:
         """Stop it; what it said to standard error."""
         self._process.terminate()
         try:
-            self._process.communicate(
-                timeout=SHUTDOWN_SECONDS + PATIENCE_SECONDS
-            )  # ends what hangs
+            self._process.communicate(timeout=SHUTDOWN_SECONDS + PATIENCE_SECONDS)  # ends what hangs
         finally:
             self._process.kill()
         errors = self._errors.read_text()
