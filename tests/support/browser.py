@@ -12,6 +12,7 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ def page_in(browser: Browser, **options: Any) -> Iterator[Page]:
         context.close()
 
 
+@cache
 def axe_source() -> str:
     """The script of axe-core, from the cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
