@@ -571,7 +571,6 @@ class PackageRuns:
         """The packages of the records that may be a run."""
         packages: list[PlainPackage] = []
         follow, reach = self._reading.follow, self._reading.failpoints.reach
-        kind: str | None = None
         for record in self._records[begin:]:
             package = take_plain_package(record.value) if record.headers == PACKAGE_HEADERS else None
             if package is None:
@@ -579,10 +578,9 @@ class PackageRuns:
             _, payload, digest, package_type, publisher = package
             if len(payload) > SMALL_BYTES or (follow is not None and publisher not in follow):
                 break
-            if kind is None and self._read_together(package_type) is None:
+            if package_type != packages[0].package_type if packages else self._read_together(package_type) is None:
                 break  # before its payload is checked, which is done again when it is read alone
-            kind = kind or package_type
-            if package_type != kind or sha256(payload).digest() != digest:
+            if sha256(payload).digest() != digest:
                 break
             reach(Failpoint.SUBSCRIBER_PACKAGE_CHECKED)
             packages.append(package)
@@ -590,14 +588,13 @@ class PackageRuns:
 
     def _read(self, packages: Sequence[PlainPackage]) -> Subtrees | None:
         read_together = self._read_together(packages[0].package_type)
-        if read_together is None:
-            return None
         try:
             roots = parse_paths([package.path for package in packages])
         except PathRefusedError:
             return None
-        return read_together([package.payload for package in packages], roots, self._reading.limits)
+        payloads = [package.payload for package in packages]
+        return read_together(payloads, roots, self._reading.limits) if read_together else None
 
     def _read_together(self, package_type: str) -> ReadTogether | None:
-        codec = self._reading.codecs.get(package_type)
-        return None if codec is None else codec.read_together
+        codecs = self._reading.codecs
+        return codecs[package_type].read_together if package_type in codecs else None
