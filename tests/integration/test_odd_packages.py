@@ -178,7 +178,10 @@ CASES = {
         }
     ),
     "URIs": Odd({**ABOVE, "content/a": node('a="{URI}a b" b="{URI}%zz" c="{URI}:x" d="{URI}[a,//h/%41,urn:x]"')}),
-    "binaries without bytes": Odd({**ABOVE, "content/a": node('a="{Binary}" b="{Binary}[,]"')}),
+    "binaries without bytes": Odd({**ABOVE, "content/a": node('t="{Binary}[,]"')}),
+    "attribute given twice": Odd({**ABOVE, "content/a": node('a_x0062_="1" ab="2" c="3"')}),
+    "root of everything": Odd({**ABOVE, "content/a": node('t="new"')}, '<filter root="/"/>'),
+    "filter without a root": Odd({**ABOVE, "content/a": node('t="new"')}, "<filter/>"),
     "roots that are no paths": Odd(
         {**ABOVE, "content/a": node('t="new"'), "content/b": node('t="new"')},
         f'{A}<filter root="content/b"/><filter root="/content//b"><exclude pattern=".*"/></filter><filter root="//"/>',
@@ -263,6 +266,35 @@ def test_a_target_holds_what_oak_holds(case: str, jackrabbit: Any, tmp_path: Pat
         path: (kind, {name: value[2] for name, value in properties.items() if name not in TYPES})
         for path, (kind, _, _, properties) in after(jackrabbit, seed, original).items()
     }
+
+
+@pytest.mark.parametrize("rules", ["", '<include pattern="/content(/.*)?"/><include pattern="/other(/.*)?"/>'])
+def test_root_of_everything_keeps_other_nodes_at_the_top(rules: str, jackrabbit: Any, tmp_path: Path) -> None:
+    seed = Odd({**SEED, "other": node()}, SEED_FILTER + '<filter root="/other"/>').write(tmp_path / "seed.zip")
+    original = Odd({**ABOVE, "content/a": node()}, f'<filter root="/">{rules}</filter>').write(
+        tmp_path / "original.zip"
+    )
+    rebuilt = tmp_path / "rebuilt.zip"
+    rebuild(original, rebuilt)
+    files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
+    for package in (original, rebuilt):
+        assert list(after(jackrabbit, seed, package)) == ["/content", "/content/a"]
+        assert [item["path"] for item in jackrabbit.ask("dump", "/other")] == ["/other"]
+        with closing(open_target(f"sqlite:{tmp_path}/{package.stem}")) as target:
+            for each in (seed, package):
+                files.install(each, target)
+            with closing(target.source()) as source:
+                held = [found.path for found in source.walk(NodePath("/"))]
+        assert [path for path in held if path != "/"] == ["/content", "/content/a", "/other"]
+
+
+def test_single_binary_without_bytes_is_refused(jackrabbit: Any, tmp_path: Path) -> None:
+    """FileVault leaves the property as it is."""
+    seed = Odd(SEED, SEED_FILTER).write(tmp_path / "seed.zip")
+    without = Odd({**ABOVE, "content/a": node('t="{Binary}"')}).write(tmp_path / "without.zip")
+    assert after(jackrabbit, seed, without)["/content/a"][3]["t"][2] == ["old"]
+    with pytest.raises(PackageCorruptError, match="'t' has no content"):
+        rebuild(without, tmp_path / "rebuilt.zip")
 
 
 def test_order_that_no_document_names_is_that_of_names(jackrabbit: Any, tmp_path: Path) -> None:

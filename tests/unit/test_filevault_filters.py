@@ -91,7 +91,6 @@ def test_any_filter_comes_back(roots: list[str], mode: ImportMode, is_shallow: b
         "",
         "<x/>",
         '<workspaceFilter version="2.0"><filter root="/a"/></workspaceFilter>',
-        '<workspaceFilter version="1.0"><filter/></workspaceFilter>',
         '<workspaceFilter version="1.0"><filter root="/a" mode="wipe"/></workspaceFilter>',
         '<workspaceFilter version="x"><filter root="/a"/></workspaceFilter>',
         '<workspaceFilter version="1.0"><include pattern="a"/></workspaceFilter>',
@@ -105,12 +104,16 @@ def test_a_filter_that_is_not_one_is_refused(document: str) -> None:
         parse_filter(document.encode())
 
 
-@pytest.mark.parametrize("inner", ["", "<filter/>", '<filter root=""/>'])
-def test_a_filter_without_a_root_is_refused_with_a_next_step(inner: str) -> None:
-    """FileVault would import nodes that are missing, or replace all content."""
+def test_a_filter_without_elements_is_refused_with_a_next_step() -> None:
+    """FileVault would import nodes that are missing."""
     with pytest.raises(PackageCorruptError, match="root") as refused:
-        parsed(inner)
+        parsed("")
     assert "name each root" in (refused.value.next_step or "")
+
+
+@pytest.mark.parametrize("inner", ["<filter/>", '<filter root=""/>'])
+def test_a_filter_without_a_root_is_of_everything(inner: str) -> None:
+    assert parsed(inner) == WorkspaceFilter((FilterSet(NodePath("/")),))
 
 
 @pytest.mark.parametrize("root", ["/a/../b", "/a/./b", "/a//", "/a[1]/../b"])

@@ -193,6 +193,39 @@ def test_content_that_the_filter_does_not_cover_is_passed_over() -> None:
     assert list(found) == ["/", "/c", "/c/d", "/c/d/x", "/c/d/x/y"]
 
 
+def test_of_two_attributes_of_one_name_the_first_counts() -> None:
+    found = read({"c/.content.xml": document(f'{UNSTRUCTURED} a="1" _x0061_="2" b="3"')})
+    assert [(prop.name, prop.values) for prop in found["/c"].properties] == [("a", ("1",)), ("b", ("3",))]
+
+
+ALL = '<workspaceFilter version="1.0"><filter root="/c/x"/><filter root="/"><exclude pattern="/c/y"/></filter>{}'
+
+
+def test_a_root_of_everything_owns_what_the_package_has_at_the_top() -> None:
+    files = {".content.xml": document('jcr:primaryType="rep:root"'), "c/": b"", "d.xml": document(), "_rep_p/x": b""}
+    workspace = ALL.format("</workspaceFilter>")
+    change = FilevaultCodec().read_bytes(package(files, workspace), LIMITS, None)
+    assert [filter_set.root for filter_set in change.filter.sets] == ["/c/x", "/c", "/rep:p", "/d"]
+    assert not change.filter.covers(NodePath("/other"))
+    assert not change.filter.covers(NodePath("/c/y"))
+
+
+def test_a_root_of_everything_is_refused_with_too_many_nodes_at_the_top() -> None:
+    files = {f"n{number}": b"" for number in range(5_001)}
+    with pytest.raises(LimitExceededError, match="5001 nodes at the top"):
+        read(files, ALL.format("</workspaceFilter>"))
+
+
+def test_our_packages_of_everything_replace_everything() -> None:
+    """FileVault keeps other nodes at the top."""
+    into = io.BytesIO()
+    owned = filter_for([NodePath("/")], [NodePath("/")])
+    FilevaultCodec().write(
+        PackageContents(owned, [Node(NodePath("/"), "nt:folder"), Node(NodePath("/c"), "nt:folder")]), into
+    )
+    assert FilevaultCodec().read_bytes(into.getvalue(), LIMITS, None).filter == owned
+
+
 def test_a_directory_that_is_only_on_the_way_is_no_ancestor_to_make() -> None:
     only_below = '<workspaceFilter version="1.0"><filter root="/c/d/e"/></workspaceFilter>'
     assert list(read({"c/d/e/x.txt": b""}, only_below)) == ["/c/d/e", "/c/d/e/x.txt"]
@@ -271,7 +304,6 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "default": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns="urn:x" b="1"/>')}, "without prefix"),
     "odd uri": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns:q="urn: x" b="1"/>')}, "can't be parsed"),
     "surrogate": ({"c/.content.xml": document(f'{UNSTRUCTURED} _xd800_="1"')}, "is not a name"),
-    "twice": ({"c/.content.xml": document(f'{UNSTRUCTURED} a="1" _x0061_="2"')}, "duplicate property"),
     "slash": ({"c/.content.xml": document(UNSTRUCTURED, '<a_x002f_b c="1"/>')}, "has a slash"),
     "dots": ({"c/.content.xml": document(UNSTRUCTURED, '<_x002e__x002e_ c="1"/>')}, "is not a content path"),
     "order": ({"c/.content.xml": document(UNSTRUCTURED, "<_x002e__x002e_/>")}, "can't name a node"),
@@ -283,6 +315,7 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"c/a": b"1", "c/a.dir/.content.xml": document(FILE_TYPE), "c/a.dir/_jcr_content": b"2"},
         "two entries have the bytes",
     ),
+    "no bytes": ({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}"')}, "'b' has no content"),
     "no content": ({"c/.content.xml": document(f'{RESOURCE} jcr:data="{{Binary}}"')}, "has no content"),
     "one of two": (
         {"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}[,]"'), "c/b[0].binary": b""},
@@ -589,9 +622,8 @@ def test_a_document_type_without_entities_and_attributes_changes_nothing(head: s
     assert value(found["/c"], "t") == "100%"
 
 
-@pytest.mark.parametrize("text", ["{Binary}", "{Binary}[,]"])
-def test_a_binary_that_nothing_has_is_left_out_as_by_filevault(text: str) -> None:
-    found = read({"c/.content.xml": document(f'{UNSTRUCTURED} b="{text}" t="1"')})
+def test_a_list_of_binaries_that_nothing_has_is_left_out_as_by_filevault() -> None:
+    found = read({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}[,]" t="1"')})
     assert [property_.name for property_ in found["/c"].properties] == ["t"]
 
 

@@ -46,7 +46,6 @@ _UTF8_FLAG: Final = 0x0800
 _KNOWN_FLAGS: Final = _DESCRIPTOR_FLAG | _UTF8_FLAG | 0x0006
 _WIDE: Final = 0xFFFFFFFF
 _NAME: Final = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f]+(?:/|\Z))+\Z")
-_DRIVE: Final = re.compile(r"[A-Za-z]:")
 _SHORT_NAME: Final = 2 * MAX_ENTRY_DEPTH  # no name of this length is too deep or too long
 _METHODS: Final = frozenset({STORED, DEFLATED})
 _USUAL_MODES: Final = frozenset({0, 0o100644, 0o600})
@@ -345,7 +344,7 @@ def _checked_name(raw: bytes) -> str:
         raise PathRefusedError(f"the entry name {raw[:80]!r} is not in UTF-8", entry=repr(raw[:80])) from error
     if len(raw) > _SHORT_NAME:
         _check_extent(name, len(raw))
-    if not _NAME.match(name) or _DRIVE.match(name):
+    if not _NAME.match(name) or (name[1:2] == ":" and name[0].isascii() and name[0].isalpha()):
         raise PathRefusedError(f"{name[:200]!r} is not a name that an entry may have", entry=name[:200])
     return name
 

@@ -115,6 +115,8 @@ def platform_path(path: NodePath) -> str:
     """The zip directory of a node, without a slash at the end."""
     if path == ROOT:
         return CONTENT_ROOT
+    if path.isascii() and path.replace("/", "").replace("-", "").isalnum():  # no character that a directory spells
+        return f"{CONTENT_ROOT}{path}"
     return f"{CONTENT_ROOT}/" + "/".join([directory_name(name) for name in path[1:].split("/")])
 
 

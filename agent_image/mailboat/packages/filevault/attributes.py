@@ -36,10 +36,13 @@ class AttributePlan(NamedTuple):
 
 
 def plan_attributes(names: tuple[str, ...]) -> AttributePlan:
-    """Understand and check names. Raises: PackageCorruptError."""
-    places = {name: place for place, name in enumerate(names)}
-    if len(places) != len(names):
-        raise PackageCorruptError(f"duplicate property: {', '.join(names)[:200]}")
+    """Understand and check names; of two that are one when they are decoded, FileVault takes the first.
+
+    Raises: PackageCorruptError.
+    """
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, place)
     primary, mixins = places.pop(PRIMARY_TYPE, None), places.pop(MIXIN_TYPES, None)
     held = tuple(sorted(places))
     for name in held:

@@ -28,13 +28,20 @@ from mailboat.packages.filevault.layout import Layout, LayoutSettings
 from mailboat.packages.filevault.pattern_reach import with_roots_in_between
 from mailboat.packages.filevault.properties import (
     MAX_PROPERTIES_BYTES,
+    OWNS_ROOT,
     PROPERTIES_XML,
     check_written,
     format_properties,
     package_id,
     with_package_type,
 )
-from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, open_archive
+from mailboat.packages.filevault.reader import (
+    FilevaultReader,
+    ReadingSettings,
+    VaultPackage,
+    is_of_everything,
+    open_archive,
+)
 from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.port import PackageContents, PackageReader, PackageSummary
 from mailboat.packages.prefixes import Declarations
@@ -167,6 +174,8 @@ class FilevaultCodec:
     def _write_metadata(self, archive: ArchiveWriter, contents: PackageContents) -> None:
         roots = [filter_set.root for filter_set in contents.filter.sets]
         typed = with_package_type(contents.properties, roots)
+        if is_of_everything(contents.filter):
+            typed = {**typed, OWNS_ROOT: "true"}
         ratio = contents.limits.max_ratio
         key = ratio, tuple(typed.items())
         packed = self._packed_properties.get(key)

@@ -139,8 +139,11 @@ def _by_property(node_text: NodeText) -> dict[str, dict[int | None, Binary]]:
 def _is_left_out(
     node_text: NodeText, name: str, parsed: ParsedValues, pending: Mapping[str, Mapping[int | None, Binary]]
 ) -> bool:
-    """Whether FileVault sets no property, as nothing has the bytes. A file can't be made without its bytes."""
-    if parsed.is_reference or not parsed.values or any(parsed.values) or name in pending:
+    """Whether FileVault sets no property, as nothing has the bytes. A file can't be made without its bytes.
+
+    Of a single value it leaves what the target has, which a record can't say: that is refused.
+    """
+    if parsed.is_reference or not parsed.is_multiple or not parsed.values or any(parsed.values) or name in pending:
         return False
     return name != DATA_PROPERTY or types_of(node_text)[0] not in _TYPES_WITH_DATA
 

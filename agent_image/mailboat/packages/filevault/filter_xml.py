@@ -150,12 +150,10 @@ class _Reading:
             raise self._refused(f"version {version[:20]!r} is not known; known is up to {_VERSION}")
 
     def _start_set(self, pairs: dict[str, str]) -> None:
-        named, root = pairs.get("mode") or "replace", pairs.get("root")
+        named, root = pairs.get("mode") or "replace", pairs.get("root") or ROOT
         mode = _MODES.get(named.lower())
         if mode is None:
             raise self._refused(f"mode {named[:40]!r} is not known; known are {', '.join(_MODES)}")
-        if not root:
-            raise self._refused("a filter element has no root, which FileVault takes for all content", _NAME_ROOTS)
         self._count()
         try:
             path = _parse_root(root)
@@ -175,5 +173,5 @@ class _Reading:
         if self._rule_count > MAX_RULES:
             raise LimitExceededError("the filter has too many roots and rules", entry=FILTER_XML, limit=MAX_RULES)
 
-    def _refused(self, reason: str, next_step: str | None = None) -> PackageCorruptError:
-        return PackageCorruptError(f"the filter can't be understood: {reason}", next_step=next_step, entry=FILTER_XML)
+    def _refused(self, reason: str) -> PackageCorruptError:
+        return PackageCorruptError(f"the filter can't be understood: {reason}", entry=FILTER_XML)

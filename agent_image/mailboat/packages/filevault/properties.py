@@ -28,6 +28,8 @@ from mailboat.packages.port import AC_HANDLING, NAMESPACE_KEY
 PROPERTIES_XML: Final = "META-INF/vault/properties.xml"
 MAX_PROPERTIES_BYTES: Final = 1024 * 1024
 FORMAT_VERSION: Final = 2
+OWNS_ROOT: Final = "mailboat.ownsRoot"
+"""Said by our packages of the root `/`: they replace all content, where FileVault keeps what it finds at the top."""
 _REPLACED: Final = MappingProxyType({"generator": "Mailboat", "useBinaryReferences": "false"})
 """What a source's properties say of its file, and what is true of a package that is made of it."""
 
@@ -126,7 +128,7 @@ def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
     A key that begins with `xmlns:` would decide about a prefix, see `PackageContents.properties`.
     """
-    kept = {key: text for key, text in properties.items() if not key.startswith(NAMESPACE_KEY)}
+    kept = {key: text for key, text in properties.items() if not key.startswith(NAMESPACE_KEY) and key != OWNS_ROOT}
     if kept.get(AC_HANDLING, "ignore").lower() not in _HANDLINGS:
         del kept[AC_HANDLING]  # which FileVault takes for the default
     return kept | {key: text for key, text in _REPLACED.items() if key in kept}

@@ -8,7 +8,7 @@ the filter does not cover is skipped, as in FileVault.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
@@ -16,7 +16,7 @@ from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.changes import TreeChange
-from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.filters import MAX_RULES, FilterSet, WorkspaceFilter
 from mailboat.model.namespaces import SingleNamespaces
 from mailboat.model.nodes import Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
@@ -32,9 +32,9 @@ from mailboat.packages.filevault.archive_tree import (
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, SurveyPrefixes
 from mailboat.packages.filevault.elements import NodeText, Refer
 from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
-from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
+from mailboat.packages.filevault.properties import OWNS_ROOT, PROPERTIES_XML, check_properties, parse_properties
 from mailboat.packages.filevault.subtrees import SubtreeReader
-from mailboat.packages.filevault.vault_files import VaultFile
+from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.prefixes import UsedNamespaces
 from mailboat.wire.node_bodies import OpenBinary
@@ -113,12 +113,14 @@ class FilevaultReader:
         found = package.filter()
         if found is None:
             raise PackageCorruptError("the package has no filter", entry=FILTER_XML)
-        self._filter = found
         self.properties = package.properties
         self._check_names = package.archive.check_names
         self._max_nodes = package.limits.max_entries
         collisions = package.limits.refuse_collisions
         self._aggregates = package.aggregates(open_blob, found, refuse_collisions=collisions)
+        if is_of_everything(found):
+            found = imported_filter(found, self.properties, self._aggregates, package.content())
+        self._filter = found
         self._top = _top(package, found, self._aggregates)
 
     @property
@@ -134,8 +136,10 @@ class FilevaultReader:
 
     def _records(self, used: UsedNamespaces) -> Iterator[NodeRecord]:
         covers, count = self._filter.covers, 0
-        for record in _Selection(self._filter, self._aggregates).records(self._top):
-            used.note(record.path, record.body)
+        bindings, configured = self._aggregates.bindings(), self._aggregates.namespaces.configured
+        for record in self._selected():
+            if bindings or configured:  # else there is no prefix to look for, and a small package costs 5 % less
+                used.note(record.path, record.body)
             count += covers(record.path)
             if count > self._max_nodes:
                 raise LimitExceededError(
@@ -144,8 +148,50 @@ class FilevaultReader:
             yield record
         self._check_names()
 
+    def _selected(self) -> Iterable[NodeRecord]:
+        """What the filter covers. The usual package is one whole subtree in one document: nothing is to be selected."""
+        sets, top = self._filter.sets, self._top
+        if len(sets) == 1 and sets[0].root == top.path and self._filter.is_simple and not sets[0].is_shallow:
+            whole = SubtreeReader(self._aggregates).records(top)
+            if whole is not None:
+                return whole
+        return _Selection(self._filter, self._aggregates).records(top)
+
     def close(self) -> None:
         """Nothing is held: the stream is the caller's."""
+
+
+def is_of_everything(owned: WorkspaceFilter) -> bool:
+    """Whether a root of the filter is `/`, with all below it."""
+    return any(filter_set.root == ROOT and not filter_set.is_shallow for filter_set in owned.sets)
+
+
+def imported_filter(
+    owned: WorkspaceFilter, properties: Mapping[str, str], aggregates: Aggregates, top: VaultDirectory
+) -> WorkspaceFilter:
+    """The filter as FileVault applies it: a root `/` owns what the package has at the top, and other nodes there stay.
+
+    The directory `jcr_root` "addresses itself", and is passed over. With a document of the root, FileVault would remove
+    all other nodes, which Oak refuses: the administrator is among them.
+    https://github.com/apache/jackrabbit-filevault/blob/jackrabbit-filevault-4.1.4/vault-core/src/main/java/org/apache/jackrabbit/vault/fs/impl/io/FolderArtifactHandler.java#L76
+
+    Raises: LimitExceededError, and as `Aggregates.expand`.
+    """
+    if OWNS_ROOT in properties:
+        return owned
+    names = [place.path for place in aggregates.expand(aggregates.root(top)).children.values()]
+    if len(owned.sets) * len(names) > MAX_RULES:
+        raise LimitExceededError(
+            f"the package has {len(names)} nodes at the top, and a root of its filter is /",
+            next_step="name the roots in the filter",
+            entry=FILTER_XML,
+            limit=MAX_RULES,
+        )
+    sets: list[FilterSet] = []
+    for filter_set in owned.sets:
+        is_root = filter_set.root == ROOT and not filter_set.is_shallow
+        sets += [filter_set._replace(root=path) for path in names] if is_root else [filter_set]
+    return WorkspaceFilter(tuple(sets))
 
 
 def _top(package: VaultPackage, workspace: WorkspaceFilter, aggregates: Aggregates) -> Place:

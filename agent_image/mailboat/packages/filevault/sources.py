@@ -43,6 +43,8 @@ from mailboat.packages.filevault.reader import (
     INLINE_BINARY_BYTES,
     ReadingSettings,
     VaultPackage,
+    imported_filter,
+    is_of_everything,
     open_archive,
     refer_to,
 )
@@ -258,6 +260,8 @@ def _opened_checkout(folder: Path) -> VaultSource:
     content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
     properties = {} if content is None else parse_properties(content)
     check_properties(properties)
+    if owned is not None and is_of_everything(owned):
+        owned = imported_filter(owned, properties, aggregates, directory)
     metadata = Metadata(_files_of(folder / _META), owned, properties)
     return VaultSource(str(folder), aggregates, directory, None, metadata)
 
@@ -299,6 +303,8 @@ def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blo
     owned = package.filter()
     # A source may have what some targets can't hold: what is made of it is checked when it is written.
     aggregates = package.aggregates(open_blob, owned, refuse_collisions=False)
+    if owned is not None and is_of_everything(owned):
+        owned = imported_filter(owned, package.properties, aggregates, directory)
     files = [name for name in archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
     metadata = Metadata(files, owned, package.properties)
     return VaultSource(str(file), aggregates, directory, stream, metadata, archive)
