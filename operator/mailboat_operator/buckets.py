@@ -52,7 +52,7 @@ async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> 
             answer = await client.head(url, headers=dict(signed.headers.items()))
     except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
         raise BucketUnreachableError(
-            f"asking {_place(url)} for bucket {s3.bucket}: {transport_reason(error)}"
+            f"asking {urlsplit(url).netloc} for bucket {s3.bucket}: {transport_reason(error)}"
         ) from error
     _check_answer(s3, region, answer.status_code, answer.headers)
 
@@ -89,7 +89,3 @@ def _trust(s3: S3, authority: str | None) -> ssl.SSLContext:
     except (ssl.SSLError, TypeError, ValueError) as error:  # a text beyond ASCII is a TypeError
         name = None if s3.ca_secret_ref is None else s3.ca_secret_ref.name
         raise SecretMalformedError(f"entry ca.crt of Secret {name} is not a PEM certificate") from error
-
-
-def _place(url: str) -> str:
-    return urlsplit(url).netloc

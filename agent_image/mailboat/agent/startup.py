@@ -61,7 +61,7 @@ class Startup:
             except _AWAITED as error:
                 if not failures:
                     when_delayed()
-                pause = self._pause_after(failures)
+                pause = _BACKOFF.pause(failures + 1, self._jitter)
                 level = logging.DEBUG if str(error) == logged else logging.WARNING
                 _LOG.log(level, "the agents can't start: %s; next try in %.3g seconds", error, pause)
                 self._reason, logged, failures = error.name, str(error), failures + 1
@@ -89,6 +89,3 @@ class Startup:
         """Not ready: every agent is starting, with the error that the last attempt ended with."""
         agents = (AgentView(name, kind, "starting", ready=False, reason=self._reason) for name, kind in self._agents)
         return ReadinessView(ready=False, agents=tuple(agents))
-
-    def _pause_after(self, failures: int) -> float:
-        return _BACKOFF.pause(failures + 1, self._jitter)

@@ -184,7 +184,10 @@ class Manifest:
         buckets = groupby(self._documents.names(self._prefix), key=self._bucket_of)
         for _, names in buckets:
             found = {
-                row.signature: row for name in names for row in _rows_of(self._read(name)) if row.signature in wanted
+                row.signature: row
+                for name in names
+                for row in map(built_of, self._read(name).to_pylist())
+                if row.signature in wanted
             }
             yield from sorted(found.values(), key=lambda one: one.order)
 
@@ -263,10 +266,6 @@ def package_key(kind: str, roots: Sequence[str], package_digest: bytes) -> bytes
 def marked_present(one: BuiltBin) -> BuiltBin:
     """The row of a bin that an earlier build published: nothing of it is published again."""
     return replace(one, payload=None, stored_bytes=0, is_present=True)
-
-
-def _rows_of(table: pa.Table) -> Iterator[BuiltBin]:
-    return map(built_of, table.to_pylist())
 
 
 def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

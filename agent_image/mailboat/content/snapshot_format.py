@@ -109,7 +109,7 @@ def write_snapshot(file: Path, head: SnapshotHead, write_package: Callable[[Bina
         )
     with TranslatedFailures(str(file)), replaced_file(file) as stream:
         hashed = _HashedWriter(stream)
-        hashed.write(MAGIC + _framed(document))
+        hashed.write(MAGIC + _LENGTH.pack(len(document)) + document)
         tail = write_package(cast("BinaryIO", hashed))
         end = json.dumps(asdict(tail)).encode()
         hashed.write(end + _LENGTH.pack(len(end)))
@@ -167,10 +167,6 @@ def _check_digest(stream: BinaryIO, size: int, file: Path) -> None:
         left -= len(chunk)
     if left != 0 or stream.read(_DIGEST_BYTES) != total.digest():
         raise SnapshotCorruptError(f"{file} is damaged or truncated: its digest does not match", file=file)
-
-
-def _framed(document: bytes) -> bytes:
-    return _LENGTH.pack(len(document)) + document
 
 
 def _read_framed(stream: BinaryIO, size: int) -> bytes:

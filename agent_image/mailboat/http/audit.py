@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,7 +79,7 @@ class AuditTrail:
         given = {name: value for name, value in call.what.items() if value not in (None, "")}
         facts |= {"method": method, "path": path, **given}
         facts |= {"outcome": call.outcome, "status": call.status, "request_id": call.request_id}
-        text = _line(facts)
+        text = " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
         _LOG.info("API request: %s", text, extra={"action": "audit", "audit": facts, "trace_parent": call.trace_parent})
         publisher = call.what.get("publisher")
         if isinstance(publisher, str):
@@ -89,10 +89,6 @@ class AuditTrail:
     def lines(self, publisher: str) -> Sequence[str]:
         """The last lines about a publisher, oldest first."""
         return [line for name, line in self._lines if name == publisher]
-
-
-def _line(facts: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
 
 
 def _shown(value: object) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mailboat.jobs.job_worker import Call, Result
-from mailboat.model.jobs import JobId, NewJob, Outcome, show_job_id
+from mailboat.model.jobs import Outcome, show_job_id
 
 TRY_AGAIN_EXIT_CODE: Final = 75
 _RETRY_AFTER: Final = re.compile(rb"^retry-after:[ \t]*(\d{1,7}(?:\.\d{1,3})?)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
@@ -77,13 +77,11 @@ def document_of(call: Call) -> bytes:
         "attempt": call.attempt,
         "topic": first.topic if first is not None else "",
     }
-    jobs = [_job_fields(job, new) for job, new in call.jobs.items()]
+    jobs = [
+        {"job": show_job_id(job), "key": new.key, "data": payload_value(new.payload)} for job, new in call.jobs.items()
+    ]
     fields |= jobs[0] if len(jobs) == 1 else {"jobs": jobs}
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-
-
-def _job_fields(job: JobId, new: NewJob) -> dict[str, Any]:
-    return {"job": show_job_id(job), "key": new.key, "data": payload_value(new.payload)}
 
 
 def payload_value(payload: bytes) -> object:

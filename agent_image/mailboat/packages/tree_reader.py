@@ -256,13 +256,10 @@ class TreePackageReader:
         return {}
 
     def change(self) -> TreeChange:
-        return TreeChange(self._header.filter, self._stream_records(), self._namespaces)
+        return TreeChange(self._header.filter, with_ancestors(self._header, self._stream_nodes()), self._namespaces)
 
     def close(self) -> None:
         """Nothing is held but the caller's stream."""
-
-    def _stream_records(self) -> Iterator[NodeRecord]:
-        return with_ancestors(self._header, self._stream_nodes())
 
     def _stream_nodes(self) -> Iterator[NodeRecord]:
         order = PathOrder(refuse_collisions=self._limits.refuse_collisions)

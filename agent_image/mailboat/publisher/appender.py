@@ -136,7 +136,11 @@ class Appender:
         fresh = [one for one, found in zip(batch, known, strict=True) if found is None]
         # Read before the append: no message of these requests has a lower offset, so a later search begins here.
         next_offset = self._ports.journal.bounds(self._topic).next_offset
-        intents = [_intent(request, identity, next_offset) for request in fresh if request.is_named]
+        intents = [
+            Intent(_named(request), request.fingerprint, request.message.package_id, identity, next_offset)
+            for request in fresh
+            if request.is_named
+        ]
         # Durable before the append: after a crash the intents say what to search for.
         self._ports.state.store_intents(intents)
         # Doubted before the append: a crash in between costs a repeated publication, not a missed change.
@@ -157,7 +161,9 @@ class Appender:
         self._confirm(records[-1], offsets[-1])
         if identity is not None:
             receipts = [
-                _receipt(one, identity, offset) for one, offset in zip(batch, offsets, strict=True) if one.is_named
+                StoredReceipt(_named(one), one.fingerprint, one.message.package_id, identity, offset)
+                for one, offset in zip(batch, offsets, strict=True)
+                if one.is_named
             ]
             self._ports.state.store_receipts(receipts)
         self._ports.failpoints.reach(Failpoint.PUBLISHER_RECEIPT_STORED)
@@ -297,14 +303,6 @@ class Appender:
         test = self._builder.draft(DistributionRequest(Action.TEST), self._builder.new_package_id())
         headers, value = encode_message(test)
         self._ports.journal.append(self._topic, [NewRecord(value, headers)])
-
-
-def _intent(one: Prepared, identity: LogIdentity, scan_from: Offset) -> Intent:
-    return Intent(_named(one), one.fingerprint, one.message.package_id, identity, scan_from)
-
-
-def _receipt(one: Prepared, identity: LogIdentity, offset: Offset) -> StoredReceipt:
-    return StoredReceipt(_named(one), one.fingerprint, one.message.package_id, identity, offset)
 
 
 def _named(one: Prepared) -> RequestId:

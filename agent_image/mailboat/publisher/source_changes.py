@@ -195,7 +195,11 @@ class ChangeShipper:
         source_id = self._published.source_id(source.uri, self._appender.identity())
         outermost = [root for root in roots if not any(is_within(root, other) and root != other for other in roots)]
         digests = ChangeDigests(source)
-        nodes = (_described(node, digests) for root in dict.fromkeys(outermost) for node in source.walk(root))
+        nodes = (
+            SourceNode(node.path, digests.of(node), content_bytes_of(node), node.primary_type == FILE_TYPE)
+            for root in dict.fromkeys(outermost)
+            for node in source.walk(root)
+        )
         content_bytes = self._published.compare(source_id, outermost, nodes)
         if on_compared is not None:
             on_compared(content_bytes)
@@ -236,7 +240,3 @@ class ChangeShipper:
         if node is None:
             raise SourceChangedError("a path vanished while changes were published", path=path)
         return node
-
-
-def _described(node: Node, digests: ChangeDigests) -> SourceNode:
-    return SourceNode(node.path, digests.of(node), content_bytes_of(node), node.primary_type == FILE_TYPE)

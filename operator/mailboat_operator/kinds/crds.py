@@ -38,7 +38,10 @@ def definition(kind: Kind[Any]) -> dict[str, Any]:
 
 def files() -> dict[str, str]:
     """Name of each file in `crds/` → its text."""
-    return {f"{kind.plural}.yaml": _HEAD + _yaml(definition(kind)) for kind in KINDS}
+    return {
+        f"{kind.plural}.yaml": _HEAD + yaml.safe_dump(definition(kind), sort_keys=False, width=120, allow_unicode=True)
+        for kind in KINDS
+    }
 
 
 def _version(kind: Kind[Any]) -> dict[str, Any]:
@@ -78,7 +81,3 @@ def _whole(kind: Kind[Any]) -> dict[str, Any]:
         },
     }
     return {**schema, "x-kubernetes-validations": validations(kind.rules)} if kind.rules else schema
-
-
-def _yaml(document: dict[str, Any]) -> str:
-    return yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)

@@ -134,7 +134,7 @@ class DemoRun:
         return error
 
     def _process_ready(self, child: Child, facts: dict[str, Any]) -> None:
-        agent = self._agent(child.name)
+        agent = next(agent for agent in self._state.agents if agent.name == child.name)
         if self._children.get(child.name) is not child:
             return
         self._state.be_ready(agent, self._clock.monotonic() - self._began)
@@ -206,9 +206,6 @@ class DemoRun:
         self._state.kill(agent)
         self._children.pop(agent.name).kill()
         self._report(agent.name, f"killed (SIGKILL) with {count_text(len(agent.followers), 'subscriber')}")
-
-    def _agent(self, name: str) -> DemoProcess:
-        return next(agent for agent in self._state.agents if agent.name == name)
 
     def _stop_children(self) -> None:
         """SIGTERM for all. Raises: DemoFailedError where one does not end well, unless something failed already."""

@@ -424,7 +424,11 @@ async def take_turn(
     told = {call for call, stop_seen in held.items() if stop_seen}
     if order.results or order.renewals:
         call.concerns({"worker": worker, "results": len(order.results), "renewals": len(order.renewals)})
-        results, renewals = [_result(each) for each in order.results], [_renewal(each) for each in order.renewals]
+        results = [_result(each) for each in order.results]
+        renewals = [
+            Renewal(parse_job_id(each.job), Token(each.token), each.progress.encode()[:4_096])
+            for each in order.renewals
+        ]
         # Also calls that were asked to stop: while they are renewed, the worker does not know that the lease is over.
         told -= {CallId(each.token, each.job) for each in results}
         told -= {CallId(each.token, each.job) for each in renewals}
@@ -492,10 +496,6 @@ def _result(order: ResultOrder) -> JobResult:
     delay_ms = None if order.delay_seconds is None else int(order.delay_seconds * 1000)
     outcome = Outcome[order.outcome.upper()]
     return JobResult(parse_job_id(order.job), Token(order.token), outcome, delay_ms, order.message)
-
-
-def _renewal(order: RenewalOrder) -> Renewal:
-    return Renewal(parse_job_id(order.job), Token(order.token), order.progress.encode()[:4_096])
 
 
 def _turn_view(polled: PollResult, told: set[CallId]) -> TurnView:
