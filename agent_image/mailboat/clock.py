@@ -22,6 +22,7 @@ LAST_MS: Final = 253_402_300_799_999
 _LAST_YEAR: Final = 9998
 """Of a clock that can be right: durations are added to its time, and the calendar ends a year later."""
 
+# 2**30 seconds are 34 years, beyond every longest pause.
 _MOST_DOUBLINGS: Final = 30
 _STEP: Final = "set the machine's clock, and have it kept by NTP"
 

@@ -15,6 +15,7 @@ from mailboat.frozen import Frozen
 
 _TRACE_PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
 _FUTURE_PART: Final = re.compile(r"-[\x21-\x7e]{0,200}", re.ASCII)
+# Of version 00; later versions may append parts: https://www.w3.org/TR/trace-context/#versioning-of-traceparent
 _LENGTH: Final = 55
 _SAMPLED: Final = 0x01
 

@@ -32,6 +32,7 @@ _PACKAGING_SECONDS: Final = 50.0
 """A package of a large tree is made before the answer; one that takes longer is found by the same request later."""
 _LARGEST_ANSWER: Final = 16 << 20
 _LONGEST_TEXT: Final = 512
+# Numbers of a status are JSON: above 2**53 clients that read doubles would round them.
 _LARGEST_OFFSET: Final = 2**53 - 1
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)

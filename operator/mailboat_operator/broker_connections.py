@@ -86,6 +86,7 @@ def _resolve(future: asyncio.Future[A], answer: A | Exception) -> None:
 
 _FIRST_PAUSE_SECONDS: Final = 2.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
+# Longer than a resync: connections of Journals that still exist are used before.
 _IDLE_SECONDS: Final = 600.0
 _ONLY: Final = "cluster"
 

@@ -85,6 +85,7 @@ def _heed(task: asyncio.Task[A]) -> None:
 
 
 _LOG: Final = logging.getLogger("mailboat.operator")
+# Each that does not answer costs a timeout, within one reconciliation.
 _ASKED: Final = 3
 _RUNNING: Final = frozenset({"StatefulSet", APACHE_APPLICATION, KUBEFLOW_APPLICATION})
 

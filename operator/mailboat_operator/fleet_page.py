@@ -24,6 +24,7 @@ from mailboat.errors import MailboatError
 Look = Callable[[], Awaitable[StatusView]]
 
 SHORTEST_TOKEN: Final = 16
+# Each open page holds a connection of the operator.
 MOST_STREAMS: Final = 20
 _LOOK_SECONDS: Final = 5.0
 _LOOKS: Final = 120

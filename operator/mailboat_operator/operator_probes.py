@@ -16,6 +16,7 @@ from aiohttp import web
 from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.metrics import OperatorMetrics
 
+# Longer than a lease: a leader that lost touch has stopped acting before it counts as not ready.
 _OUT_OF_TOUCH_SECONDS: Final = 20.0
 
 

@@ -37,7 +37,9 @@ class Restore:
         self._name = name
         self._workspace = workspace
         self._request = request = RestoreRequest(f"{PLACE}{name}", milliseconds_now(workspace.clock), is_replacing)
+        # A record that is replaced and never changed: other threads read it without a lock.
         self._view = replace(view, state="waiting", snapshot=request.place, begun_at=moment_of(request.begun_ms))
+        # `bool()` is False: no stop is asked for before `run`.
         self._is_stopping: Callable[[], bool] = bool
 
     @property
@@ -102,6 +104,7 @@ class SnapshotRestores:
         (check_is_there if is_replacing else check_is_empty)(target)
         restore = Restore(name, self._workspace, RestoreView(config.name, target), is_replacing=is_replacing)
         with self._lock:
+            # Check and handover under one lock: after `stop` returned, no subscriber gets a restore.
             if self._is_stopped:
                 raise TargetBusyError("the agent is stopping", next_step=RESTORE_IN_HOME)
             task.run_between(restore.run)
@@ -110,6 +113,7 @@ class SnapshotRestores:
 
     def restores(self) -> Sequence[RestoreView]:
         with self._lock:
+            # A copy, so that targets are read without the lock, for which `stop` waits.
             last = dict(self._last)
         views = []
         for config, _ in self._agents:

@@ -17,6 +17,7 @@ from mailboat.errors import UntrustedInputError, UsageError
 
 _FORM: Final = re.compile(r"sha256:([0-9a-f]{64}):(0|[1-9][0-9]{0,17})(?::([0-9a-f]{64}))?", re.ASCII)
 _SHOWN: Final = 100  # of a refused reference
+# 128 bits: a shorter key of HMAC could be guessed from one signed reference.
 _SMALLEST_KEY_BYTES: Final = 16
 
 

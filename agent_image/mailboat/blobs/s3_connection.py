@@ -45,6 +45,7 @@ CONNECTIONS: Final = 16
 # both stay far below half of `LEASE_SECONDS`: a sweeper relies on its delete request ending within that time
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 30.0
+# Bounds the memory: a server that ignores `Range` sends all that comes before it.
 _DROP_BYTES: Final = 1024 * 1024
 _FAILURES: Final = (BotoCoreError, ClientError, NoClientError, OSError, ValueError)
 """Of a request. The last two come from AWS's chain, which reads files and starts programs: bodies are plain bytes.

@@ -18,6 +18,7 @@ from typing import Final
 from mailboat.blobs.port import BlobInfo, Digest
 from mailboat.errors import RetryableError, StopError
 
+# 2**27 bits are 16 MiB, however many blobs are referred to.
 _PLACE_BITS: Final = 27
 _PLACES_OF_DIGEST: Final = (0, 1, 2, 3)
 

@@ -24,6 +24,7 @@ from mailboat.publisher.published import StagedNode
 RESUME_SECONDS: Final = 6 * 3600.0
 """What an attempt built longer ago may have been swept from the blob store meanwhile."""
 
+# Each check is one request that waits for the store.
 _CHECK_THREADS: Final = 16
 _CHECKED_AT_ONCE: Final = 1_000
 """Blobs that are checked at once: more would be in memory for nothing."""

@@ -31,6 +31,7 @@ from mailboat.operations.journal_inspection import readable
 from mailboat.queues.queue_names import QueueName
 from mailboat.wire.messages import encode_message
 
+# An older command counts as unknown: the search runs within a request.
 MAX_SEARCHED_RECORDS: Final = 20_000
 MIN_SUSPENDED_SECONDS: Final = 1.0
 MAX_SUSPENDED_SECONDS: Final = 366 * 86_400

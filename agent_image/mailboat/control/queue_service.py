@@ -30,6 +30,7 @@ from mailboat.queues.queue_state import ItemState
 from mailboat.queues.subscriber_queue import ClearPlan, QueueItem, SubscriberQueue
 
 MAX_PAGE_ITEMS: Final = 1000
+# A list of all queues asks for each of them in turn, within this time.
 _MOMENT_SECONDS: Final = 0.25
 
 

@@ -84,6 +84,7 @@ class Announcer:
 _OTHERS: Final = AgentName("")
 
 
+# Bounds the announcement: the oldest ones are joined into one entry.
 _MAX_FORMER: Final = 100
 
 

@@ -51,6 +51,7 @@ class Roster:
 
     def apply(self, record: Record, *, is_retained: bool) -> None:
         """Apply a record of the discovery topic, an old or a new one."""
+        # Decoded before the lock: readers of the roster wait for the change only.
         announced = read_announcement(record)
         now_ms = milliseconds_now(self._clock)
         with self._lock:
@@ -61,6 +62,7 @@ class Roster:
             elif announced.message is None:
                 self._topology.leave(AgentKey(announced.queue_name.sling_id, announced.queue_name.agent_name))
             else:
+                # A retained record counts from its append; the clock of the broker may be ahead of ours.
                 heard_ms = min(record.appended_ms, now_ms) if is_retained else now_ms
                 self._topology.apply(announced.message, heard_ms)
 
@@ -111,6 +113,7 @@ class RosterFollower:
         self._reader.close()
 
     def _begin(self) -> JournalReader:
+        # Before the reader is opened: what is appended in between counts as new, not as retained.
         bounds = self._journal.bounds(self._topic)
         self._retained_to = bounds.next_offset
         if bounds.count <= RETAINED_ANNOUNCEMENTS:

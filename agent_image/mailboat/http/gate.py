@@ -44,6 +44,7 @@ OPEN_PATHS: Final = PROBE_PATHS | {"/api/docs", "/api/openapi.json", *DASHBOARD_
 RESERVED: Final = "is_reserved"
 """The entry of a request's state that is true on a connection that is kept back for probes."""
 
+# Sent as Retry-After: most requests end within it.
 _BUSY_SECONDS: Final = 1.0
 
 _METRICS_PATHS: Final = frozenset({"/metrics"})

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from mailboat.clock import Clock
 
 T = TypeVar("T")
+# From 10 ms, which most answers need, to 250 ms: a long wait costs four looks a second.
 _FIRST_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 0.25
 

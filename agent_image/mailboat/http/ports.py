@@ -30,6 +30,7 @@ from mailboat.http.examples import PROBLEMS
 from mailboat.http.probes import Telemetry
 from mailboat.telemetry.memory_accounts import MemoryAccounts
 
+# Offsets of Kafka and SQLite have 63 bits.
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PAGE: Final = 1000
 MAX_WAIT_SECONDS: Final = 60.0

@@ -26,6 +26,7 @@ _LOG: Final = logging.getLogger("mailboat.http")
 _CLOSE_SECONDS: Final = 1.0
 """How long its thread may outlast the deadline, to close what it cut off."""
 
+# Idle connections count towards `max_connections`, and must free their places soon.
 _KEEP_ALIVE_SECONDS: Final = 5
 _MAX_HEAD_BYTES: Final = 32 * 1024
 _BACKLOG: Final = 128

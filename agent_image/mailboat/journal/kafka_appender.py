@@ -30,6 +30,7 @@ _SHOWN: Final = 300
 _LOG: Final = logging.getLogger(__name__)
 _IDLE_SECONDS: Final = 5.0  # how often errors and log lines are taken off the client while nothing is appended
 _PAUSE_SECONDS: Final = 0.005
+# Bounds the first request for metadata: without brokers the append itself reports them.
 _MEETING_SECONDS: Final = 1.0
 _NEWS_ROUNDS: Final = 10
 # The fixed header of a record batch, magic 2: https://kafka.apache.org/documentation/#recordbatch

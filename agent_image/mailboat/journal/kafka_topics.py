@@ -71,7 +71,9 @@ _T = TypeVar("_T")
 _ATTEMPT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.02
 _LOG: Final = logging.getLogger(__name__)
+# librdkafka queues errors and log lines without a bound until they are polled.
 _LISTEN_SECONDS: Final = 5.0
+# The controller answers before the brokers know; after this time callers meet what is still missing.
 _SETTLE_SECONDS: Final = 2.0
 # Kafka's own topics, such as `__consumer_offsets`.
 _INTERNAL: Final = "__"

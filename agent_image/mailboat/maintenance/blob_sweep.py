@@ -40,6 +40,7 @@ from mailboat.wire.messages import decode_message
 _LOG: Final = logging.getLogger(__name__)
 _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _WAIT_SECONDS: Final = 1.0
+# The most that S3 deletes by one request.
 _AT_ONCE: Final = 1000
 _OUR_REFERENCES: Final = "sha256:"
 

@@ -26,6 +26,7 @@ _LOG: Final = logging.getLogger(__name__)
 MAINTENANCE_SECONDS: Final = 3600.0
 """The journal's retention is applied at most this often, by publishers and subscribers."""
 
+# A sweep lists the whole bucket, and may take hours: before that its thread does not count as stuck.
 _LONGEST_SWEEP_SECONDS: Final = 6 * 3600.0
 _MARK: Final = ".maintained"
 _SWEPT_MARK: Final = ".swept"

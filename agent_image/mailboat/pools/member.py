@@ -207,6 +207,7 @@ _EMPTY_FEED_SECONDS: Final = 1.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 25.0
+# How late a command may be noticed; a look asks for the end of the log only.
 _COMMAND_SECONDS: Final = 0.5
 _TURN_SECONDS: Final = 5.0
 """How long one step may wait for something to do."""

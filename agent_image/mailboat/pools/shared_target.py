@@ -19,6 +19,7 @@ from mailboat.errors import TargetBusyError
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.workers import heartbeat
 
+# Members hold the target for one package each: long pauses would leave it free.
 _SHORTEST_PAUSE_SECONDS: Final = 0.001
 _LONGEST_PAUSE_SECONDS: Final = 0.05
 

@@ -35,6 +35,7 @@ from mailboat.publisher.state_file import PublisherBusyError
 
 MAX_BATCH: Final = 64
 MAX_WAITING: Final = 1_000
+# A tenth of the queue: one caller cannot fill it for the others.
 MAX_WAITING_OF_ONE: Final = 100
 _MAX_REMEMBERED: Final = 10_000
 

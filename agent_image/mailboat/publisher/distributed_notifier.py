@@ -56,6 +56,7 @@ from mailboat.wire.messages import decode_message
 from mailboat.workers import LeasedWorker, WorkerOptions, heartbeat
 
 _WAIT_SECONDS: Final = 1.0
+# An announcement is about to count: its event must not wait for a longer read.
 _SETTLING_WAIT_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 10.0
 

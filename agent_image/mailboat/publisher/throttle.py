@@ -21,6 +21,7 @@ from mailboat.errors import ThrottledError
 MAX_HELD_SECONDS: Final = 1.0
 """A request that would be held up for longer is refused; the answer says when to come again."""
 
+# Callers name themselves: without a bound, invented names would fill the memory.
 MAX_CALLERS: Final = 10_000
 
 

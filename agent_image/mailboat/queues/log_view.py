@@ -24,6 +24,7 @@ from mailboat.queues.columns import BLOCK_OFFSETS, EntryBlock, block_end
 from mailboat.queues.entries import DecodedRecords, Entry
 from mailboat.queues.offsets import OffsetColumns, QueueSize
 
+# Half for offsets, which count queues without the log; the rest for details, which the log can give again.
 BUDGET_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -81,6 +82,7 @@ class LogView:
     @property
     def bounds(self) -> Bounds:
         """The topic's bounds when they were last read."""
+        # One reference, replaced as a whole: readable without the lock.
         return self._bounds
 
     @property
@@ -165,6 +167,7 @@ class LogView:
         """The `number`-th package after a position; None when that is not known, or there are not so many."""
         self._check(publisher)
         with self._lock:
+            # Uncounted packages behind the position would make every number too small.
             if last_done + 1 < self._offsets.known_from and self._offsets.known_from > self._bounds.earliest_offset:
                 return None
             return self._offsets.nth_after(publisher, last_done, number)
@@ -185,6 +188,7 @@ class LogView:
         """The first offset at or after this one that may hold a package of the publisher; the end when none does."""
         self._check(publisher)
         with self._lock:
+            # Of the uncounted past every offset may hold a package.
             if offset < self._offsets.known_from:
                 return offset
             found = self._offsets.next_from(publisher, offset)
@@ -243,6 +247,7 @@ class LogView:
 
     def _evict(self) -> None:
         while self._blocks and self._details_bytes > self._budget_bytes - self._offsets.size_bytes:
+            # The least recently used: `find_details` moves what it returns to the end.
             self._drop(next(iter(self._blocks)))
             self.counts.evicted_blocks += 1
 
@@ -265,6 +270,7 @@ def _first_of(entries: Iterable[Entry], max_entries: int, covers_from: int, cove
 
 def _joined(kept: EntryBlock, stretch: Stretch) -> Stretch:
     if kept.covers_to < stretch.covers_from or stretch.covers_to < kept.covers_from:
+        # A block covers one range: of two that do not touch, one is dropped.
         kept_is_longer = kept.covers_to - kept.covers_from > stretch.covers_to - stretch.covers_from
         return _unpacked(kept) if kept_is_longer else stretch
     entries = {entry.offset: entry for entry in (*kept.all_entries(), *stretch.entries)}

@@ -21,6 +21,7 @@ from mailboat.queues.entries import Entry
 MAX_BYTES: Final = 32 * 1024**2
 """Fifteen million packages."""
 
+# The distance to the beginning of a chunk fits two bytes.
 _CHUNK_BITS: Final = 16
 _CHUNK_OFFSETS: Final = 1 << _CHUNK_BITS
 _CHUNK_BYTES: Final = 100

@@ -18,6 +18,7 @@ from prometheus_client.core import Metric as Family
 from mailboat.telemetry.catalogue import Kind, Metric
 
 OTHER: Final = "Other"
+# Each name is a time series, which Prometheus keeps; senders of packages can invent names.
 _MOST_NAMES: Final = 50
 
 
@@ -36,6 +37,7 @@ class BulkHistogram:
         bounds, counts = self._bounds, self._counts
         with self._lock:
             for value in values:
+                # Bounds are inclusive (`le`): `bisect_left` puts a value that equals one into its bucket.
                 counts[bisect_left(bounds, value)] += 1
             self._sum += sum(values)
 

@@ -29,6 +29,7 @@ FIELDS: Final = (
 
 AUDIT_LOGGER: Final = "mailboat.audit"
 REPEAT_SECONDS: Final = 60.0
+# Bounds the memory of what was logged; the oldest kinds may be logged again.
 _MOST_KINDS: Final = 500
 _LONGEST_VALUE: Final = 2000
 _LONGEST_TRACE: Final = 8000

@@ -214,6 +214,7 @@ def collect_fleet(figures: FleetFigures, samples: Samples) -> None:
 
 
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+# More than the API has: a bound against a mistake in naming them.
 _MOST_ROUTES: Final = 200
 OTHER_ROUTE: Final = "other"
 

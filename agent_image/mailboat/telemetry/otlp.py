@@ -25,6 +25,7 @@ from mailboat.tracing import TracedPackage, TraceParent, parse_trace_parent
 
 SYSTEM: Final = "mailboat"
 _EXPORT_SECONDS: Final = 10
+# Part of the shutdown: a collector that does not answer must not use up its deadline.
 _FLUSH_SECONDS: Final = 3.0
 _NANOSECONDS: Final = 1_000_000
 

@@ -24,6 +24,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.telemetry.notice_formats import encode_notice, media_type
 from mailboat.telemetry.notices import Notice
 
+# Read so that the connection can be used again; the content of the answer does not matter.
 _ANSWER_BYTES: Final = 64 * 1024
 # `settimeout(0)` would make the socket non-blocking
 _LEAST_SECONDS: Final = 0.001

@@ -34,6 +34,7 @@ _FIND: Final = (
     "SELECT digest FROM file WHERE folder = ? AND path = ? "
     "AND length_bytes = ? AND modified_ns = ? AND changed_ns = ? AND inode = ?"
 )
+# SQLite stores integers of 64 bits with a sign.
 _HALF: Final = 1 << 63
 _LOG: Final = logging.getLogger(__name__)
 

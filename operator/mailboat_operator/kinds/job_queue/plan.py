@@ -62,6 +62,7 @@ TOPICS_DISTINCT: Final = "TopicsDistinct"
 _SOON_SECONDS: Final = 2.0
 _MILLISECONDS: Final = 1000
 _SHOWN: Final = 5
+# Numbers of a status are JSON: above 2**53 clients that read doubles would round them.
 _LARGEST: Final = 2**53 - 1
 
 

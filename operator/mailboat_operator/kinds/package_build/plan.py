@@ -34,6 +34,7 @@ from mailboat_operator.plan.children import deletion, plan_children
 from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, suspended, under_way
 
 COMPLETE: Final = "Complete"
+# Progress comes from the publisher's agent, which the watch does not see.
 _WATCH_SECONDS: Final = 3.0
 _BLOCKED_SECONDS: Final = 15.0
 _FIRST_PAUSE_SECONDS: Final = 5.0

@@ -79,6 +79,7 @@ class Times(Frozen):
 def run_of(owner: PackageBuild, build: PackageBuild) -> Run | None:
     """A build as a run of the owner's timetable; None for other names."""
     minutes = build.metadata.name.removeprefix(f"{owner.metadata.name}-")
+    # Nine digits of minutes end in the year 3871; ten would be beyond what datetime holds.
     if not minutes.isdecimal() or len(minutes) > 9:
         return None
     scheduled_at = datetime.fromtimestamp(int(minutes) * _MINUTE, UTC)
@@ -127,6 +128,7 @@ def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], 
     begun = local.replace(second=0, microsecond=0) + timedelta(seconds=1)
     last = next(CronSim(schedule.cron, begun, reverse=True)).astimezone(UTC)
     known = [build.metadata.created_at, build.status.last_schedule_at, build.status.last_missed_at]
+    # Runs count, too: after a crash between a run and the status, its time must not begin another one.
     known += [run.scheduled_at for run in runs]
     done = max((due for due in known if due is not None), default=last)
     return Times(last if last > done else None, upcoming)
@@ -155,6 +157,7 @@ def _decided(
 
 
 def _run_manifest(build: PackageBuild, time: datetime) -> Manifest:
+    # Named by its minute: applied again after a crash, it is the same build.
     spec = replace(build.spec, schedule=None, suspend=False)
     return owner_of_build(build).child("PackageBuild", str(int(time.timestamp()) // _MINUTE), {"spec": encode(spec)})
 

@@ -16,6 +16,7 @@ from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
 from mailboat_operator.plan.findings import READY, is_paused, is_ready
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
 
+# Each link is a read of the API server; a longer chain is a mistake, or a loop.
 _LONGEST_CHAIN: Final = 20
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 

@@ -67,7 +67,9 @@ _REPLACED: Final = "TopicReplaced"
 _MADE: Final = "TopicMade"
 _OTHER_CLUSTER: Final = "the Journal's brokers belong to another cluster than before; see the Journal"
 _MISSING: Final = "TopicMissing"
+# Until the next look for a topic that was just created: other brokers learn of it a little later.
 _UNSEEN_SECONDS: Final = 2.0
+# A topic counts as deleted after this time only: a broker that starts lists its topics late.
 _SURE_SECONDS: Final = 10.0
 _EXISTS: Final = "TopicExists"
 
@@ -116,6 +118,7 @@ def wanted_topic(topic: Topic, journal: Journal) -> TopicWanted:
     spec, retention = topic.spec, topic.spec.retention
     config = dict(spec.config)
     if spec.role is not None and _is_child(topic, journal):
+        # The object's own `config` wins over what agents would set.
         config = {**kafka_settings_of(_settings(spec.role, retention), None), **config}
     elif spec.role is JournalRole.JOB:
         # also over the brokers' defaults: checkpoints bound the topic, and a queued job must not expire
@@ -200,6 +203,7 @@ def plan_found(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
     known = topic.status.topic_id
     if found is None:
         return _plan_missing(topic, wanted, now)
+    # The status announced the creation before it (`_plan_missing`): so the topic is ours, also without its id.
     if known == found.topic_id or (known is None and _has_reason(topic, _MADE)):
         return _plan_known(topic, wanted, found, [], now)
     is_of_agents = topic.spec.role is JournalRole.JOB and known is None  # an agent creates it for the first job
@@ -261,6 +265,7 @@ def plan_topic_status(
         conditions=conditions_after(before.conditions, findings, metadata.generation, now),
         topic_name=before.topic_name if wanted is None else wanted.name,
     )
+    # No write without a change: each one is an event of the watch, and would plan the object again.
     return Plan((), None if status == before else encode(status))
 
 
@@ -354,6 +359,7 @@ def is_reclaimed(topic: Topic, journal: Journal) -> bool:
 
 
 def _is_child(topic: Topic, journal: Journal) -> bool:
+    # By uid: a Journal that was recreated under the same name did not make this Topic.
     return topic.metadata.owner_uid == journal.metadata.uid
 
 
