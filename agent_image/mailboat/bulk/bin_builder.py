@@ -95,9 +95,7 @@ class BinBuilder:
             stream, codec = cast("BinaryIO", spool), self._ports.codecs[recipe.package_type]
             contents = PackageContents(
                 filter_of(one),
-                with_stored_binaries(
-                    noted(self._walk(one)), self._recipe.inline_binary_bytes, self._ports.blobs, large
-                ),
+                self._stored(noted(self._walk(one)), large),
                 self._above,
                 inline_binary_bytes=recipe.inline_binary_bytes,
                 refuse_collisions=recipe.are_collisions_refused,
@@ -130,6 +128,9 @@ class BinBuilder:
             tuple(nodes),
             (0 if is_inline else summary.length_bytes) + sum(binary.length_bytes for binary in large.values()),
         )
+
+    def _stored(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterator[Node]:
+        return with_stored_binaries(nodes, self._recipe.inline_binary_bytes, self._ports.blobs, large)
 
     def _walk(self, one: Bin) -> Iterator[Node]:
         for root in sorted(one.roots, key=key_of):

@@ -20,7 +20,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.wire.messages import decode_message, encode_message
 
-# One append for each portion: what a crash leaves uncertain is no more than this.
+# One append for each portion: a crash leaves at most this many uncertain.
 _PORTION: Final = 500
 _READ: Final = ReadLimits(max_records=1000)
 _FIRST_WINDOW: Final = 1000

@@ -38,7 +38,7 @@ from mailboat.model.messages import Action, FailureCause, PackageMessage, Packag
 from mailboat.model.paths import ROOT, NodePath, first_paths, is_within
 from mailboat.model.positions import Position
 from mailboat.subscriber.admission import Admission, Exposure, StopAskedError
-from mailboat.subscriber.importer import Importer, Outcome
+from mailboat.subscriber.importer import Importer, Outcome, decode_record
 from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 
 _TRANSIENT_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTimeoutError, ProcessorFailedError)
@@ -369,7 +369,7 @@ class Redriver:
 
     def _import(self, entry: GivenUp, position: Position, end: Offset | None) -> Outcome:
         record = self._record(entry)
-        message = self._importer.decode(record)
+        message = decode_record(record)
         # Both refusals come before the transaction: a refused entry changes nothing in the target.
         self._refuse_unfollowed(entry, message)
         self._refuse_superseded(entry, message, position.next_offset if end is None else end)
@@ -432,7 +432,7 @@ class Redriver:
                     if record.offset >= end:
                         return
                     try:
-                        yield record.offset, self._importer.decode(record)
+                        yield record.offset, decode_record(record)
                     except MailboatError:
                         continue  # it never changed any content
                 if not records:

@@ -237,14 +237,16 @@ class Importer:
                 continue
             message = None
             try:
-                message = decode_package(record.value) if is_package else self.decode(record)
+                message = decode_package(record.value) if is_package else decode_record(record)
                 self._import(batch, record.offset, message, outcome)
             except StopAskedError:
                 raise
             except _NotYetError:
                 return outcome.wait(index, message)
             except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
-                return outcome.fail(index, message, error if message is not None else self._undecodable(record, error))
+                policy = self._settings.config.undecodable
+                cause = error if message is not None else refused_record(record, error, policy)
+                return outcome.fail(index, message, cause)
             if (
                 self._is_last_of_batch(record, message)
                 or outcome.content_bytes > heavy
@@ -280,7 +282,7 @@ class Importer:
     def message_of(self, record: Record) -> PackageMessage | None:
         """The message of a record; None where it can't be decoded."""
         try:
-            return self.decode(record)
+            return decode_record(record)
         except MailboatError:
             return None
 
@@ -294,13 +296,6 @@ class Importer:
             if message is not None and message.bulk is not None and self.is_wanted(message):
                 return message.bulk
         return None
-
-    def decode(self, record: Record) -> PackageMessage:
-        """The message of a record. Raises: MessageCorruptError, PathRefusedError."""
-        return decode_record(record)
-
-    def _undecodable(self, record: Record, error: Exception) -> Exception:
-        return refused_record(record, error, self._settings.config.undecodable)
 
     # ---------------------------------------------------------------------------------------------------- one package
 
@@ -455,7 +450,7 @@ class Importer:
         coming = []
         for record in records:
             try:
-                message = self.decode(record)
+                message = decode_record(record)
             except MailboatError:
                 break  # it is reported when its turn comes
             if self.is_wanted(message):

@@ -38,7 +38,7 @@ from mailboat.subscriber.failures import (
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.golden_watch import GoldenWatch
 from mailboat.subscriber.hooks import AfterCalls
-from mailboat.subscriber.importer import Importer, Outcome
+from mailboat.subscriber.importer import Importer, Outcome, decode_record
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import FailingPackage, ImportRecorder, Reporter
@@ -506,7 +506,7 @@ class ImportRun:
             if is_suspended or self._commands.suspension() is not None:
                 return is_suspended is (self._commands.suspension() is None)
             blocking = self._failures.blocking_record(state.backlog)
-            publisher = None if blocking is None else self._importer.decode(blocking).pub_agent_name
+            publisher = None if blocking is None else decode_record(blocking).pub_agent_name
             return blocking is not None and self._commands.covering(blocking.offset, publisher) is not None
         except MailboatError:
             return False  # it is done, or reported, when the pause is over
