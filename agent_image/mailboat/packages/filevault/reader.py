@@ -171,8 +171,8 @@ def imported_filter(
 ) -> WorkspaceFilter:
     """The filter as FileVault applies it: a root `/` owns what the package has at the top, and other nodes there stay.
 
-    The directory `jcr_root` "addresses itself", and is passed over. With a document of the root, FileVault would remove
-    all other nodes, which Oak refuses: the administrator is among them.
+    The directory `jcr_root` "addresses itself" there, and nothing is removed. With a document of the root, FileVault
+    would remove all other nodes, which Oak refuses: the administrator is among them.
     https://github.com/apache/jackrabbit-filevault/blob/jackrabbit-filevault-4.1.4/vault-core/src/main/java/org/apache/jackrabbit/vault/fs/impl/io/FolderArtifactHandler.java#L76
 
     Raises: LimitExceededError, and as `Aggregates.expand`.
