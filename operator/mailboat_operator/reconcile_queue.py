@@ -125,6 +125,7 @@ class Workers:
     def ask(self, key: ObjectKey, *, is_news: bool = True) -> None:
         """Queue an object; without news it comes after all objects with news."""
         if is_news:
+            # News may be what it waited for: its pauses begin again at the shortest.
             self._pending.pop(key, None)
         if key in self._held:
             return
@@ -132,6 +133,7 @@ class Workers:
         if timer is not None:
             timer.cancel()
         if key in self._running:
+            # Never two looks at one object at the same time: the second follows the first.
             self._again.add(key)
         else:
             self._queue_of(key).put(key, is_news=is_news)
@@ -141,6 +143,7 @@ class Workers:
         """Work until cancelled; running reconciliations are then given up between two requests."""
         async with asyncio.TaskGroup() as group:
             while True:
+                # Cleared before the look: what is queued meanwhile sets it again.
                 self._slots.freed.clear()
                 while (key := self._next()) is not None:
                     group.create_task(self._work(key))

@@ -125,6 +125,7 @@ class SubscriberTask:
                 raise TargetBusyError(
                     f"a restore into the target of {self.name} is under way", next_step="wait until it has ended"
                 )
+            # Before the subscriber is stopped: its thread must find it between the two runs.
             self._interlude = interlude
             subscriber = self._subscriber
             if self._has_ended:

@@ -18,6 +18,7 @@ from mailboat.clock import Clock, milliseconds_now, moment_of
 from mailboat.errors import AgentMissingError
 
 SAMPLE_SECONDS: Final = 10.0
+# The last hour.
 SAMPLES: Final = 360
 MAX_SUBSCRIBERS: Final = 1_000
 _SAMPLE_BYTES: Final = 3 * 8

@@ -69,6 +69,7 @@ class _Queue:
     first: int
     last: int = -1
     golden: AgentName | None = None
+    # Arrays: 8 bytes for each bound instead of the 40 of an int in a list.
     firsts: array[int] = field(default_factory=lambda: array("q"))
     lasts: array[int] = field(default_factory=lambda: array("q"))
     reports: bytearray = field(default_factory=bytearray)
