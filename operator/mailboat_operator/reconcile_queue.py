@@ -133,7 +133,7 @@ class Workers:
         if timer is not None:
             timer.cancel()
         if key in self._running:
-            # Never two looks at one object at the same time: the second follows the first.
+            # Never two reconciliations of one object at the same time: the second follows the first.
             self._again.add(key)
         else:
             self._queue_of(key).put(key, is_news=is_news)
