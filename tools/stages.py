@@ -301,6 +301,7 @@ def steps(workers: int) -> list[list[Stage]]:
             Stage("compile", python("tools/build_compiled.py")),
             Stage("programs", python("tests/kind/builds.py", *PROGRAMS)),
             Stage("assertions", python("tools/rewritten_tests.py")),
+            Stage("constants", python("tools/property_constants.py")),
             Stage("classes", python("-m", "support.spark_home")),
             Stage("lint", ("make", "--no-print-directory", "lint")),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import statistics
 import subprocess
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import build_compiled
+import property_constants
 import pytest
 import rewritten_tests
 import stages
 import yardstick
+from hypothesis.configuration import storage_directory
 
 
 def test_a_slice_that_never_passed_is_due() -> None:
@@ -242,6 +245,14 @@ def test_assertions_are_rewritten_once_for_each_text_of_a_module(tmp_path: Path)
     assert [rewritten_tests.rewrite_stale(module) for _ in range(2)] == [True, False]
     module.write_text("def test_it() -> None:\n    assert 2\n")
     assert rewritten_tests.rewrite_stale(module)
+
+
+def test_constants_of_a_module_are_kept_by_its_text(tmp_path: Path) -> None:
+    module = tmp_path / "some.py"
+    module.write_text('PLACE = "a text of this test"\n')
+    assert property_constants.keep_constants(module) == 1
+    digest = hashlib.sha1(module.read_bytes(), usedforsecurity=False).hexdigest()[:16]
+    assert (storage_directory("constants").path / digest).exists()
 
 
 def test_what_is_rewritten_is_taken_by_pytest(tmp_path: Path) -> None:
