@@ -622,8 +622,8 @@ def test_a_start_behind_a_checkpoint_is_quick(bench: Any) -> None:
 def test_a_start_behind_a_checkpoint_of_many_keys_is_bounded(bench: Any) -> None:
     count = bench.length(100_096, 1_000_192)
     per_million = figure(bench, "restart", count, "keyed", str(count))["cpu_seconds"] / count * 1e6
-    # 2.5 was measured at a load of 13, and 2.8 at 33 where jobs are merged: links and index are made again.
-    bench.report_count("jobs-restart-keyed", per_million, target=2, gate=4.5, unit="s of CPU per million", jobs=count)
+    # 1.5 to 2.6 were measured at a load of 8, of a million 2.2 (merged 2.2) at 6: the index of keys is made again.
+    bench.report_count("jobs-restart-keyed", per_million, target=2, gate=4.0, unit="s of CPU per million", jobs=count)
 
 
 def test_a_dead_worker_costs_one_record_and_moves_no_other_job(bench: Any) -> None:

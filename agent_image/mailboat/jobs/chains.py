@@ -71,10 +71,11 @@ class Chains(RowHolder):
         self._rebuild(2 * len(rows))
         table, lasts, begun = self._table, self._lasts, 0
         is_first = bytearray(table.row_count())
-        # As `_hash`, with one operation less on a number of 63 bits.
+        # As `_hash`, without operations on numbers of 63 bits.
         by_key, by_topic, mask = self._by_key, self._by_topic, 2 * len(lasts) - 1
+        keys = table.low_keys() if by_key else array("I")
         for row in rows:
-            place = table.key_at(row) & mask if by_key else 0
+            place = keys[row] & mask if by_key else 0
             if by_topic:
                 place += 2 * table.topic_at(row) * _TOPIC_FACTOR
             place = (place & mask) >> 1

@@ -13,7 +13,7 @@ from typing import Final, cast
 from mailboat.jobs.chains import Chains
 from mailboat.jobs.table import NO_KEY, JobTable
 from mailboat.model.job_checkpoint import QueueState
-from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings
+from mailboat.model.jobs import JobId, JobState, QueueKind, QueueSettings
 
 _NO_LIMIT: Final = 1 << 31
 _ALL_TAKEN: Final[frozenset[int]] = frozenset()
@@ -280,7 +280,7 @@ class Queue:
             self._ripening = [entry for entry in ripening if entry[0] > now_ms]
             heapify(self._ripening)
 
-    def _arrange(self, placed: Iterable[int], ready: Iterable[int], now_ms: int) -> None:
+    def _arrange(self, placed: Sequence[int], ready: Sequence[int], now_ms: int) -> None:
         """Order the jobs of the queue from nothing.
 
         Args:
@@ -288,37 +288,36 @@ class Queue:
             ready: The rows of the jobs that are due and queued, in their order.
             now_ms: The time of the log.
         """
-        self._ripening = []
         self._chains.begin(by_key=not self._is_line, by_topic=self.settings.merge > 1)
         table, chains = self._table, self._chains
-        fitting = array("i")
         if self._has_order:
-            for row in placed:
-                # Others would hold up the key: they have ended, or will be added when they are due.
-                if self._may_have_place(row, now_ms):
-                    fitting.append(row)
-        is_first = chains.fill(fitting)
-        runs = [array("q") for _ in Priority]
-        for row in ready:
-            if not is_first[row]:
+            is_first = chains.fill(self._fitting(placed, now_ms))
+            for row in table.unmarked(ready, is_first):
                 # A first job that runs or is due later is made ready when it is added again.
-                if table.link(row) >= 0:
-                    continue
-                if self._has_order and self._is_chained_row(row) and not chains.append_row(row):
-                    continue
-            job = table.job_at(row)
-            if self._is_merging:
-                self._note_ripening(job, now_ms)
-            runs[table.priority_at(row)].append(job)
+                if table.link(row) < 0 and (not self._is_chained_row(row) or chains.append_row(row)):
+                    is_first[row] = 1
+            ready = table.marked(ready, is_first)
+        jobs, within_ms = table.jobs_of(ready), self.settings.merge_within_ms
+        due_ms = table.due_ms_of(ready) if self._is_merging else array("q")
+        self._ripening = []
+        if due_ms and max(due_ms) + within_ms > now_ms:
+            due = zip(due_ms, jobs, strict=True)
+            self._ripening = [(at + within_ms, JobId(job)) for at, job in due if at + within_ms > now_ms]
+            heapify(self._ripening)
+        runs = table.by_priority(ready, jobs)
         self._ready = [_ReadyJobs(run, has_turns=self._is_fair) for run in runs]
 
-    def _may_have_place(self, row: int, now_ms: int) -> bool:
-        """Whether a job that an earlier order placed can have a place in this one."""
-        if not self._is_chained_row(row):
-            return False
-        if self._active_stay:
-            return self._table.is_waiting(row, or_active=True)
-        return self._table.is_ready_at(row, now_ms)
+    def _fitting(self, placed: Sequence[int], now_ms: int) -> Sequence[int]:
+        """The rows whose jobs an earlier order placed and that can have a place in this one.
+
+        Others would hold up the key: they have ended, or will be added when they are due.
+        """
+        rows = self._table.waiting(placed, or_active=self._active_stay)
+        if self._is_free_without_key:
+            rows = self._table.with_key(rows)
+        if self.delayed and not self._active_stay:
+            rows = array("i", [row for row in rows if self._table.is_ready_at(row, now_ms)])
+        return rows
 
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
@@ -329,7 +328,7 @@ class Queue:
         # Not a list: a million integers are 40 MB.
         return cast("Sequence[JobId]", self._chains.waiting(active_stay=self._active_stay))
 
-    def restore(self, state: QueueState, placed: Iterable[int], ready: Iterable[int], now_ms: int) -> None:
+    def restore(self, state: QueueState, placed: Sequence[int], ready: Sequence[int], now_ms: int) -> None:
         """Take over a captured state.
 
         Args:

@@ -21,6 +21,10 @@ _PACKED_BYTES: Final = 24
 _QUEUED: Final = int(JobState.QUEUED)
 _ACTIVE: Final = int(JobState.ACTIVE)
 _IS_ENDED: Final = bytes([_ACTIVE < state != _FREE for state in range(256)])
+_IS_QUEUED: Final = bytes([state == _QUEUED for state in range(256)])
+_IS_UNFINISHED: Final = bytes([state in (_QUEUED, _ACTIVE) for state in range(256)])
+_IS_ZERO: Final = bytes([value == 0 for value in range(256)])
+_IS_PRIORITY: Final = [bytes([value == each for value in range(256)]) for each in Priority]
 # By number, as the columns have them: a lookup costs a fifth of a call of the enumeration.
 _STATES: Final = tuple(JobState)
 _PRIORITIES: Final = tuple(Priority)
@@ -321,10 +325,6 @@ class JobTable:
         """Whether the job of a row is queued and due."""
         return self._states[row] == _QUEUED and self._due_ms[row] <= now_ms
 
-    def priority_at(self, row: int) -> int:
-        """The priority of a row, as a number."""
-        return self._priorities[row]
-
     def link(self, row: int) -> int:
         """The row that this one is linked with; -1 without one."""
         return self._links[row]
@@ -332,6 +332,44 @@ class JobTable:
     def set_link(self, row: int, other: int) -> None:
         """Link a row with another one; -1 ends a link."""
         self._links[row] = other
+
+    # Many rows. By functions of C that run without a step of the interpreter: a start asks for a million
+
+    def waiting(self, rows: Sequence[int], *, or_active: bool) -> array[int]:
+        """The rows of these whose jobs are queued, or may also be active."""
+        is_waiting = self._states.translate(_IS_UNFINISHED if or_active else _IS_QUEUED)
+        return array("i", compress(rows, map(is_waiting.__getitem__, rows)))
+
+    def low_keys(self) -> array[int]:
+        """The lowest 32 bits of the hash of each row's key: more than places of an index."""
+        return array("I", self._keys.tobytes())[sys.byteorder == "big" :: 2]
+
+    def with_key(self, rows: Sequence[int]) -> array[int]:
+        """The rows of these whose jobs have a key."""
+        return array("i", compress(rows, map(self._keys.__getitem__, rows)))  # NO_KEY is false
+
+    def marked(self, rows: Sequence[int], marks: bytearray) -> array[int]:
+        """The rows of these that have a mark of 1."""
+        return array("i", compress(rows, map(marks.__getitem__, rows)))
+
+    def unmarked(self, rows: Sequence[int], marks: bytearray) -> array[int]:
+        """The rows of these that have a mark of 0."""
+        return array("i", compress(rows, map(marks.translate(_IS_ZERO).__getitem__, rows)))
+
+    def jobs_of(self, rows: Sequence[int]) -> array[int]:
+        """The jobs of these rows."""
+        return array("q", map(self._ids.__getitem__, rows))
+
+    def due_ms_of(self, rows: Sequence[int]) -> array[int]:
+        """When the jobs of these rows may start."""
+        return array("q", map(self._due_ms.__getitem__, rows))
+
+    def by_priority(self, rows: Sequence[int], jobs: array[int]) -> list[array[int]]:
+        """The jobs of these rows, in their order, for each priority."""
+        found = bytes(map(self._priorities.__getitem__, rows))
+        if found.count(int(Priority.NORMAL)) == len(found):
+            return [jobs if each is Priority.NORMAL else array("q") for each in Priority]
+        return [array("q", compress(jobs, found.translate(is_priority))) for is_priority in _IS_PRIORITY]
 
     # All rows
 
