@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -35,8 +35,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return needs_spark(collection_path.read_text()) or None
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name what is missing."""
-    if not config.stash[_MISSING]:
-        return []
-    return ["Spark is not installed: tests of bulk builds are not collected; `make dev-all` installs it"]
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Name what is missing: in the summary, which `-q` prints, too."""
+    if config.stash[_MISSING]:
+        terminalreporter.write_line(
+            "Spark is not installed: tests of bulk builds were not collected; `make dev-all` installs it"
+        )

@@ -21,14 +21,21 @@ def configured(monkeypatch: pytest.MonkeyPatch, *, is_missing: bool) -> Any:
     return config
 
 
+def summary_of(config: Any) -> list[str]:
+    """The lines at the end of a run."""
+    lines: list[str] = []
+    spark_tests.pytest_terminal_summary(SimpleNamespace(write_line=lines.append), config)
+    return lines
+
+
 def test_files_that_import_spark_are_left_out_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configured(monkeypatch, is_missing=True)
     paths = (UNIT / "test_bulk_spark_parts.py", UNIT / "test_model_paths.py", UNIT)
     assert [spark_tests.pytest_ignore_collect(path, config) for path in paths] == [True, None, None]
-    assert "make dev-all" in spark_tests.pytest_report_header(config)[0]
+    assert "make dev-all" in summary_of(config)[0]
 
 
 def test_no_file_is_left_out_with_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configured(monkeypatch, is_missing=False)
     assert spark_tests.pytest_ignore_collect(UNIT / "test_bulk_spark_parts.py", config) is None
-    assert spark_tests.pytest_report_header(config) == []
+    assert summary_of(config) == []
