@@ -347,6 +347,24 @@ def test_broken_connection_is_stale_until_it_is_back(page: Page, serve: Any, mon
     expect(page.get_by_text("live as local")).to_be_visible()
 
 
+def test_page_is_stale_since_the_last_heartbeat(page: Page, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events come with changes only: the last one of an idle fleet may be hours old when the agent hangs."""
+    monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 0.2)
+    page.clock.install(time=NOW)
+    page.goto(serve(fleet()).url)
+    expect(page.get_by_text("live as local")).to_be_visible()
+    page.clock.fast_forward("00:30")  # less than the page waits for a heartbeat
+    idle_until = page.evaluate("new Date().toLocaleTimeString('en-GB')")
+    with page.expect_request("**/api/v1/events"):  # aborted without an answer
+        page.wait_for_timeout(1000)  # a heartbeat comes
+        monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 1000.0)
+        page.route("**/api/v1/**", lambda route: route.abort())
+        page.wait_for_timeout(500)
+        page.clock.fast_forward("00:45")
+    [alert] = page.get_by_role("alert").all_inner_texts()
+    assert idle_until <= alert.removeprefix("stale since ").partition(",")[0], alert
+
+
 def test_explanations_are_loaded_again_after_a_break(page: Page, serve: Any) -> None:
     def broken(route: Route) -> None:
         asked.append(route)

@@ -36,7 +36,7 @@ export async function follow(onEvent, onState, signal) {
   let pause = 500;
   while (!signal.aborted) {
     try {
-      // open is enough: a stream that goes on after the last event has none to send while nothing changes
+      // any bytes are enough: while nothing changes, a stream sends heartbeats and no events
       await read(lastId, signal, () => { pause = 500; onState(true); }, (event) => {
         if (event.type !== "end") lastId = event.id || lastId;
         onEvent(event);
@@ -51,7 +51,7 @@ export async function follow(onEvent, onState, signal) {
   }
 }
 
-async function read(lastId, signal, onOpen, onEvent) {
+async function read(lastId, signal, onBytes, onEvent) {
   const controller = new AbortController();
   const stop = () => controller.abort();
   signal.addEventListener("abort", stop);
@@ -61,7 +61,7 @@ async function read(lastId, signal, onOpen, onEvent) {
       headers: headers(lastId ? { "Last-Event-ID": lastId } : {}), signal: controller.signal,
     });
     if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => null));
-    onOpen();
+    onBytes();
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {
@@ -69,6 +69,7 @@ async function read(lastId, signal, onOpen, onEvent) {
       if (done) throw new Error("the connection was closed");
       clearTimeout(watchdog);
       watchdog = setTimeout(stop, SILENCE_MS);
+      onBytes();
       const blocks = (text + value).split("\n\n");
       text = blocks.pop();
       for (const block of blocks) {

@@ -105,11 +105,12 @@ function draw() {
   }
 }
 
+const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
+
 function head(name) {
   const failed = [...app.fleet.subscribers.values()].reduce((sum, subscriber) => sum + (subscriber.given_up ?? 0), 0);
   const item = ([target, text]) => h("a", { href: `#/${target}`, "aria-current": name === target || (target === "" && name === "subscribers") ? "page" : null },
     text, target === "errors" && failed ? h("span", { class: "badge" }, failed.toLocaleString("en"), h("span", { class: "hidden" }, " failed packages")) : null);
-  const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
   const link = !app.caller ? null : app.isLive ? h("span", { class: "link" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), `live as ${app.caller.name}`)
     : h("span", { class: "link stale", role: "alert" }, app.fleet.heardAt ? `stale since ${clock(app.fleet.heardAt)}, reconnecting` : "connecting");
   return h("div", { class: "bar-top" }, h("a", { class: "brand", href: "#/" }, "Mailboat"),
@@ -123,7 +124,7 @@ function silence() {
   const server = app.caller.scope === "fleet" ? "operator" : "agent";
   const { snapshot, subscriber, view } = app.restoring ?? {};
   return h("section", { class: "problem", role: "alert" },
-    h("p", null, h("b", null, `The ${server} has not answered since ${new Date(app.lostAt).toLocaleTimeString("en-GB")}.`),
+    h("p", null, h("b", null, `The ${server} has not answered since ${clock(app.fleet.heardAt ?? app.lostAt)}.`),
       ` This page shows what it reported before, and keeps trying. Check whether its process or pod runs, and what its log says last.`),
     view ? h("p", null, `The restore of ${snapshot} into the target of ${subscriber} was last ${view.state}${view.phase ? ` (${view.phase})` : ""}. Start the agent again: the outcome then appears here, and `,
       h("code", null, "mailboat content restores"), " prints it.") : null);
@@ -138,7 +139,13 @@ async function start() {
     app.render();
   };
   // at the same time as the question who the caller is: a round trip less before the first content
-  follow(onEvent, (isLive) => { app.isLive = isLive; app.lostAt = isLive ? null : app.lostAt ?? Date.now(); app.render(); }, stream.signal)
+  const onState = (isLive) => {
+    app.isLive = isLive;
+    app.lostAt = isLive ? null : app.lostAt ?? Date.now();
+    if (isLive && app.fleet.heardAt) app.fleet.heardAt = Date.now(); // a heartbeat, too: nothing has changed until then
+    app.render();
+  };
+  follow(onEvent, onState, stream.signal)
     .catch(() => { if (app.caller) app.logout("The token is no longer accepted, or lacks the verb view."); });
   try {
     app.caller = await call("GET", "/caller");
