@@ -649,6 +649,7 @@ def test_a_job_on_an_idle_kafka_topic_starts_within_few_round_trips(bench: Any, 
     least_ms = figure(bench, "round-trips", bench.length(40, 300), servers)["median_ms"]
     ratio = found["median_ms"] / least_ms
     # 7.3 was measured: plain clients do not ask, before they give a record, whether the topic is still the same.
+    # On a broker that has just started, 35 ms: it describes a topic in 4.1 ms and finds its end in 10.2, later in 0.5.
     bench.report_ratio("jobs-add-to-start-round-trips", [ratio], target=2.0, gate=16.0, round_trips_ms=least_ms)
     report_idle(bench, "jobs-idle-worker-kafka", bench.length(6, 60), servers)
 
