@@ -76,7 +76,7 @@ class TestStatus:
     def test_rate_and_time_left_come_from_its_announcements(self, harbour: Harbour, service: ControlService) -> None:
         publish(service, 5)
         edge = harbour.subscriber()
-        edge.announce(-1)
+        edge.announce(0)
         service.status()
         threading.Event().wait(0.02)  # time that the rate is of
         edge.announce(1)

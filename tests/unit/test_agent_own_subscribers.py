@@ -136,9 +136,12 @@ def test_a_sample_of_the_history_opens_no_reader(
 def test_a_subscriber_that_does_nothing_is_no_event(workspace: Workspace) -> None:
     clock, importer = ManualClock(), SubscriberAgentConfig(EDGE, "files:edge")
     first, last = (DiscoveryMessage(SlingId("5" * 36), EDGE, (), next_offset=Offset(reads)) for reads in (1, 4))
-    task: Any = Announced(first)
+    task: Any = Announced(DiscoveryMessage(SlingId("5" * 36), EDGE, ()))
     own = OwnSubscribers(workspace, [(importer, task)], clock)
-    own.status()
+    assert own.status().subscribers[0].rate_per_second is None
+    clock.advance(2.0)
+    task.said = first  # it has read its position, and imported nothing
+    assert own.status().subscribers[0].rate_per_second is None
     clock.advance(2.0)
     task.said = last
     moved = own.status()

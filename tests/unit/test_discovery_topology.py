@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.discovery.topology import Topology
@@ -21,6 +22,16 @@ def test_the_newest_announcement_counts_also_when_its_offset_is_lower() -> None:
     topology.apply(announcement("edge", 4), 2000)
     (known,) = topology.subscribers()
     assert (known.announcement.states[0].offset, known.heard_ms) == (4, 2000)
+
+
+def test_restarted_subscriber_has_no_rate_before_it_imports() -> None:
+    topology = Topology()
+    topology.apply(announcement("edge", -1), 1000)  # it starts, and has not read its position
+    topology.apply(announcement("edge", 1_000_000), 1200)
+    topology.apply(announcement("edge", 1_000_000), 11_200)
+    assert [known.rate_per_second for known in topology.subscribers()] == [None]
+    topology.apply(announcement("edge", 1_000_200), 21_200)
+    assert [known.rate_per_second for known in topology.subscribers()] == [pytest.approx(10)]
 
 
 def test_the_silent_are_alive_for_thirty_seconds_and_removed_after_an_hour() -> None:

@@ -388,7 +388,9 @@ class OwnSubscribers:
         return replace(known, state=str(state), cause=report.cause or known.cause, rate_per_second=None, is_ready=False)
 
     def _rate(self, key: AgentKey, message: DiscoveryMessage, now_ms: int) -> float | None:
-        last_done = (message.reads_next or 0) - 1
+        if message.reads_next is None:
+            return None
+        last_done = message.reads_next - 1
         with self._lock:
             rate = self._rates[key]
             # not with each look: the rate would fall a little each time, and be an event to each open dashboard

@@ -119,11 +119,15 @@ class Topology:
         """Apply an announcement; the newest of an agent counts, whatever its offsets."""
         key = AgentKey(announcement.sub_sling_id, announcement.sub_agent_name)
         rate = self._rates.setdefault(key, Rate())
-        rate.apply(heard_ms, (announcement.reads_next or 0) - 1)
+        per_second = None
+        # A subscriber that starts has not read its position: as 0, all that it imported before would be of this minute.
+        if announcement.reads_next is not None:
+            rate.apply(heard_ms, announcement.reads_next - 1)
+            per_second = rate.per_second()
         before = self._known.get(key)
         claims = Claims() if before is None else before.claims
         claims = claims.and_then(announcement.reads_next or 0, heard_ms / 1000)
-        self._known[key] = KnownSubscriber(key, announcement, heard_ms, rate.per_second(), claims)
+        self._known[key] = KnownSubscriber(key, announcement, heard_ms, per_second, claims)
         self._known.move_to_end(key)
         self._bytes += _cost(announcement) - (0 if before is None else _cost(before.announcement))
         while len(self._known) > self._max or self._bytes > self._max_bytes:
