@@ -172,11 +172,11 @@ def test_dashboard_takes_its_token_from_a_secret_and_needs_one(helm: str) -> Non
         read_settings({**environment(linked), "MAILBOAT_OPERATOR_DASHBOARD_TOKEN": "0123456789abcdef"}).agent_url
         == address
     )
-    refused = run(
-        helm, "template", "mailboat", str(CHART), *settings, "--set", "dashboard.agentUrl=javascript:{publisher}"
-    )
-    assert "dashboard" in refused.stderr
-    assert "agentUrl" in refused.stderr
+    for mistake in ("javascript:{publisher}", "https://{name}.{publisher}.example", "https://a b.{publisher}"):
+        words = (*settings, "--set", f"dashboard.agentUrl={mistake}")
+        refused = run(helm, "template", "mailboat", str(CHART), *words)
+        assert "dashboard" in refused.stderr
+        assert "agentUrl" in refused.stderr
     refused = run(helm, "template", "mailboat", str(CHART), "--set", "dashboard.enabled=true")
     assert "dashboard.tokenSecret is needed" in refused.stderr
     assert rights(rendered(helm, *settings)) == rights(rendered(helm)), "it needs no other rights"

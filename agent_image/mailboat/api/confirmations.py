@@ -1,8 +1,8 @@
 """Questions before actions, and what the actions do: one text for prompts, help and the dialogs of the dashboard.
 
 A question names its objects by placeholders. The consequences name none, so they also stand in the help of a command.
-The dashboard asks before every action, since a click is quickly made. The command line asks before it drops or replaces
-what cannot be had back, and states the consequences of the other actions in their help.
+The dashboard asks before every action, since a click is quickly made. The command line asks before it drops packages or
+the jobs of a queue, or replaces a target. The help of each command states its consequences.
 """
 
 from __future__ import annotations
