@@ -166,3 +166,15 @@ def test_function_level_imports_are_at_seams_and_do_not_increase(product: Any) -
     assert len(found) <= FUNCTION_IMPORTS, "import at the top:\n" + "\n".join(sorted(found))
     unused = [seam for seam in SEAMS if not any(f"{seam}.py" in item for item in found)]
     assert not unused, "not needed any more: " + ", ".join(unused)
+
+
+def test_decoders_of_json_are_made_by_one_thread_at_a_time(product: Any) -> None:
+    found = [
+        f"{module.name}:{node.lineno}"
+        for module in product
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"msgspec.json.decode", "msgspec.json.Decoder", "msgspec.convert"}
+        if [keyword.arg for keyword in node.keywords] == ["type"] or ast.unparse(node.func) != "msgspec.json.decode"
+    ]
+    assert [place.partition(":")[0] for place in found] == ["agent_image/mailboat/json_decoder.py"]

@@ -16,6 +16,7 @@ import msgspec
 
 from mailboat.api.problems import error_of, read_problem
 from mailboat.errors import AccessDeniedError, AgentDefectError, MailboatError
+from mailboat.json_decoder import decoder_of
 
 PREFIX: Final = "/api/v1"
 """The path below which all operations are."""
@@ -66,7 +67,7 @@ def read_answer(operation: Operation[T], content: bytes, url: str) -> T:
     Raises: AgentDefectError for an answer that is not such a record.
     """
     try:
-        return msgspec.json.decode(content, type=operation.answer)
+        return decoder_of(operation.answer).decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
         raise AgentDefectError(f"unexpected response from {url}: not a Mailboat API document") from error
 

@@ -27,6 +27,7 @@ from mailboat.blobs.port import NamedDocuments
 from mailboat.bulk.build_records import Count, Recipe
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import MailboatError, RetryableError, StopError
+from mailboat.json_decoder import decoder_of
 from mailboat.model.identifiers import BuildId
 
 LEASE_SECONDS: Final = 60.0
@@ -221,7 +222,7 @@ class BuildClaim:
 def _decoded(document: bytes | None) -> Driver | None:
     """The claim in a document; None where it is missing or can't be decoded, and so is not renewed."""
     try:
-        return None if document is None else msgspec.json.decode(document, type=Driver)
+        return None if document is None else decoder_of(Driver).decode(document)
     except (ValueError, RecursionError):
         return None
 

@@ -15,6 +15,7 @@ from mailboat.bulk.build_manifest import Manifest, ManifestDamagedError
 from mailboat.bulk.build_records import COUNTED, Count, Problem, Recipe
 from mailboat.bulk.cutter import Order
 from mailboat.bulk.identity import is_derived
+from mailboat.json_decoder import decoder_of
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 
 _SUFFIX: Final = ".build"
@@ -153,7 +154,7 @@ def _can_go_on(build: Build, revision: str) -> bool:
 
 def _decoded(stored: bytes, build_id: BuildId) -> Build:
     try:
-        build = msgspec.json.decode(stored, type=Build)
+        build = decoder_of(Build).decode(stored)
         if build.build_id != build_id:
             raise ValueError(f"it is of the build {build.build_id!r:.60}")
     except (ValueError, RecursionError) as error:

@@ -17,6 +17,7 @@ from mailboat.errors import RetryableError, UsageError
 from mailboat.jobs.job_worker import Call, Handler, Result
 from mailboat.jobs.progress import MAX_LOG_LINES, Progress, encode_progress
 from mailboat.jobs.user_transaction import Connection, EffectExistsError, TransactionSplitError, commit_once
+from mailboat.json_decoder import make_decoder
 from mailboat.model.jobs import JobId, NewJob, Outcome, parse_pattern, show_job_id
 
 _LOG: Final = logging.getLogger(__name__)
@@ -244,13 +245,13 @@ def _bound(caller: Callable[[Call, WorkerPorts], Result | Future[Result] | None]
 def _caller(
     function: Callable[..., Any], *, is_merged: bool, retry_exceptions: bool
 ) -> Callable[[Call, WorkerPorts], Result | Future[Result] | None]:
-    data_type = _data_type(function, is_merged=is_merged)
+    decode = _decoder(_data_type(function, is_merged=is_merged))
 
     def call_function(call: Call, ports: WorkerPorts) -> Result | Future[Result] | None:
         if len(call.jobs) > 1 and not is_merged:
             return Result(Outcome.CANCEL, "the queue merges jobs, and the handler does not: add merged=True to it")
         try:
-            data = [_decode(job, new, data_type) for job, new in call.jobs.items()]
+            data = [_decoded(job, new, decode) for job, new in call.jobs.items()]
         except msgspec.MsgspecError as error:
             return Result(Outcome.CANCEL, str(error))
         try:
@@ -291,12 +292,21 @@ def _data_type(function: Callable[..., Any], *, is_merged: bool) -> Any:
     return get_args(hint)[0]
 
 
-def _decode(job: JobId, new: NewJob, data_type: Any) -> Any:
-    """Raises: msgspec.MsgspecError with the job's id."""
+def _decoder(data_type: Any) -> Callable[[bytes], Any]:
+    """What payloads are decoded by. Raises: UsageError."""
     if data_type is bytes:
-        return new.payload
+        return bytes
     try:
-        return msgspec.json.decode(new.payload or b"null", type=data_type)
+        decoder = make_decoder(data_type)
+    except TypeError as error:
+        raise UsageError(f"no job can have data of the type {data_type}: {error}") from error
+    return lambda payload: decoder.decode(payload or b"null")
+
+
+def _decoded(job: JobId, new: NewJob, decode: Callable[[bytes], Any]) -> Any:
+    """Raises: msgspec.MsgspecError with the job's id."""
+    try:
+        return decode(new.payload)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise msgspec.ValidationError(f"the payload of job {show_job_id(job)} is invalid: {error}") from error
 

@@ -44,6 +44,7 @@ from mailboat.composition.package_formats import CodecsOnDemand, codec_names, na
 from mailboat.composition.stores import open_blobs
 from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
+from mailboat.json_decoder import decoder_of
 
 BRANCHES_PER_CORE: Final = 16
 TASKS_PER_CORE: Final = 4
@@ -243,7 +244,7 @@ def build_stage(
 
 def cut_work(work: bytes) -> Iterator[CutRow]:
     """Cut some branches: what a task does."""
-    given = msgspec.json.decode(work, type=CutWork)
+    given = decoder_of(CutWork).decode(work)
     try:
         with closing(source_of(given.recipe)) as source:
             for branch in given.branches:
@@ -255,7 +256,7 @@ def cut_work(work: bytes) -> Iterator[CutRow]:
 
 def build_work(work: bytes) -> Iterator[BuildRow]:
     """Build some bins: what a task does. Raises: as `built_rows`."""
-    given = msgspec.json.decode(work, type=BuildWork)
+    given = decoder_of(BuildWork).decode(work)
     return built_rows(given.place, given.recipe, given.bins)
 
 

@@ -25,6 +25,7 @@ from mailboat.content.differences import changed_parts, differences
 from mailboat.content.digest import node_digest
 from mailboat.content.port import Source
 from mailboat.errors import MailboatError
+from mailboat.json_decoder import decoder_of
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, child_of
 
@@ -127,7 +128,7 @@ def _opens(target: str) -> bool:
 
 def compare_work(work: bytes) -> Iterator[TargetDifference]:
     """Compare some branches with every target: what a task does."""
-    given = msgspec.json.decode(work, type=CompareWork)
+    given = decoder_of(CompareWork).decode(work)
     comparison, branches = given.comparison, given.branches
     with closing(open_source(comparison.source)) as source:
         for target in comparison.targets:
