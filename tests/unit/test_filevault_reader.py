@@ -29,6 +29,7 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
+from mailboat.packages.filevault.properties import DEFAULT_PROPERTIES
 from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
 from mailboat.packages.port import PackageContents
@@ -198,6 +199,7 @@ def test_of_two_attributes_of_one_name_the_first_counts() -> None:
     assert [(prop.name, prop.values) for prop in found["/c"].properties] == [("a", ("1",)), ("b", ("3",))]
 
 
+ALL_OWNED = filter_for([NodePath("/")], [NodePath("/")])
 ALL = '<workspaceFilter version="1.0"><filter root="/c/x"/><filter root="/"><exclude pattern="/c/y"/></filter>{}'
 
 
@@ -216,14 +218,24 @@ def test_a_root_of_everything_is_refused_with_too_many_nodes_at_the_top() -> Non
         read(files, ALL.format("</workspaceFilter>"))
 
 
+def test_packages_of_everything_that_older_publishers_made_replace_everything() -> None:
+    """The log keeps them, and subscribers of their version replaced everything."""
+    properties = {key: f"<entry key='{key}'>{text}</entry>" for key, text in DEFAULT_PROPERTIES}
+    files = {"META-INF/vault/properties.xml": f"<properties>{''.join(properties.values())}</properties>", "d.xml": ""}
+    workspace = '<workspaceFilter version="1.0"><filter root="/"/></workspaceFilter>'
+    assert FilevaultCodec().read_bytes(package(files, workspace), LIMITS, None).filter == ALL_OWNED
+    files["META-INF/vault/properties.xml"] = f"<properties>{properties['group']}</properties>"
+    change = FilevaultCodec().read_bytes(package(files, workspace), LIMITS, None)
+    assert [filter_set.root for filter_set in change.filter.sets] == ["/d.xml"]
+
+
 def test_our_packages_of_everything_replace_everything() -> None:
     """FileVault keeps other nodes at the top."""
     into = io.BytesIO()
-    owned = filter_for([NodePath("/")], [NodePath("/")])
     FilevaultCodec().write(
-        PackageContents(owned, [Node(NodePath("/"), "nt:folder"), Node(NodePath("/c"), "nt:folder")]), into
+        PackageContents(ALL_OWNED, [Node(NodePath("/"), "nt:folder"), Node(NodePath("/c"), "nt:folder")]), into
     )
-    assert FilevaultCodec().read_bytes(into.getvalue(), LIMITS, None).filter == owned
+    assert FilevaultCodec().read_bytes(into.getvalue(), LIMITS, None).filter == ALL_OWNED
 
 
 def test_a_directory_that_is_only_on_the_way_is_no_ancestor_to_make() -> None:
@@ -248,6 +260,7 @@ def test_the_second_of_two_elements_of_one_name_is_imported_over_the_first(own: 
 # ------------------------------------------------------------------------------------------------------- refusals
 
 NESTED = "<a>" * 200 + "</a>" * 200
+LONG, MANY = "u:".ljust(2048, "x"), " ".join(f'p:a{number}=""' for number in range(33_000))
 REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "laughs": (
         {"c/.content.xml": '<!DOCTYPE x [<!ENTITY a "aaa"><!ENTITY b "&a;&a;">]>' + document('t="&b;"')},
@@ -256,6 +269,10 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "long type": ({"c/.content.xml": f"<!DOCTYPE x [{'<!ELEMENT x ANY>' * 5_000}]>" + document()}, "too long"),
     "attributes": ({"c/.content.xml": "<!DOCTYPE x [<!ATTLIST x a CDATA #IMPLIED>]>" + document()}, "declares"),
     "skipped": ({"c/.content.xml": "<!DOCTYPE x [%p;]>" + document('t="&b;"')}, "declares"),
+    "long namespace": ({"c/.content.xml": document(f'xmlns:p="{LONG}x" {MANY}')}, "2049 characters"),
+    "in UTF-16": ({"c/.content.xml": document(f"xmlns:p = '{LONG}x' {MANY}").encode("utf-16")}, "2049 characters"),
+    "long default namespace": ({"c/.content.xml": document(f'xmlns="{LONG}x"')}, "2049 characters"),
+    "names times namespace": ({"c/.content.xml": document(f'xmlns:p="{LONG}" {MANY}')}, "2048 characters"),
     "deep": ({"c/.content.xml": document(UNSTRUCTURED, NESTED)}, "nested too deep"),
     "broken": ({"c/.content.xml": document(UNSTRUCTURED, "<a>")}, "can't be parsed"),
     "encoding": ({"c/.content.xml": '<?xml version="1.0" encoding="nothing"?>' + document()}, "can't be"),
@@ -370,6 +387,18 @@ def test_documents_that_declare_more_namespaces_than_the_limit_are_refused(uri: 
     parts = ["".join(declared[place::documents]) for place in range(documents)]
     with pytest.raises(LimitExceededError, match="documents declare more than 10000 namespaces"):
         read({f"c/{place}/.content.xml": document(UNSTRUCTURED + part) for place, part in enumerate(parts)})
+
+
+def test_a_long_namespace_of_few_names_is_read() -> None:
+    found = read({"c/.content.xml": document(f'{UNSTRUCTURED} xmlns:p="{LONG}" p:a="1"')})
+    assert value(found["/c"], "p:a") == "1"
+
+
+def test_marks_of_an_element_are_kept_once() -> None:
+    """A text of all of them would take minutes for a document of some megabytes."""
+    marks = "<?mailboat ordered other ordered?><?mailboat other?>" + "<?mailboat x?>" * 300_000
+    found = read({"c/.content.xml": document(UNSTRUCTURED, marks)})
+    assert found["/c"].child_order == ()
 
 
 def test_a_node_in_two_documents_is_refused_with_a_mode_that_merges() -> None:

@@ -23,9 +23,9 @@ MAX_NAMESPACES: Final = 1_000
 """Of one package."""
 MAX_KEPT_NAMESPACES: Final = 10_000
 """Of one target."""
+MAX_URI: Final = 2_048
 
 _MAX_PREFIX: Final = 255
-_MAX_URI: Final = 2_048
 _PREFIX: Final = re.compile(r"[^\W\d][\w.-]*\Z")
 _NOT_IN_URI: Final = re.compile(r"[\x00-\x20\x7f]")
 
@@ -51,7 +51,7 @@ def reason_against(prefix: str, uri: str) -> str | None:
     """Why this can't be a prefix and its namespace; None when it can."""
     if len(prefix) > _MAX_PREFIX or not _PREFIX.match(prefix):
         return f"{prefix[:40]!r} is not a prefix"
-    if not uri or len(uri) > _MAX_URI or _NOT_IN_URI.search(uri):
+    if not uri or len(uri) > MAX_URI or _NOT_IN_URI.search(uri):
         return f"{uri[:80]!r} is not the URI of a namespace"
     return None
 

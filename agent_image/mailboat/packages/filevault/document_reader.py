@@ -15,7 +15,7 @@ from typing import Final
 
 from mailboat.errors import LimitExceededError, MailboatError, PackageCorruptError
 from mailboat.model.namespaces import MAX_KEPT_NAMESPACES
-from mailboat.packages.filevault.markup import guarded_parser, parse_all
+from mailboat.packages.filevault.markup import check_namespaces, guarded_parser, parse_all
 from mailboat.packages.filevault.names import XML_SUFFIX, is_ignored
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 from mailboat.packages.filevault.xml_namespaces import Namespaces
@@ -47,6 +47,9 @@ class Mark(enum.StrEnum):
 
     SEPARATE = "separate"
     """This jcr:content is a node of its own, not the unfolded half of a plain file."""
+
+
+_MARKS: Final = frozenset(Mark)
 
 
 class Element:
@@ -100,6 +103,7 @@ class DocumentReader:
     def read(self, content: bytes, entry: str) -> Element:
         """The root element. Raises: PackageCorruptError, LimitExceededError."""
         self.check_size(len(content), entry)
+        check_namespaces(content, entry)
         namespaces = self.namespaces
         namespaces.trim()
         parser = guarded_parser(entry, " ", namespaces.interned)
@@ -163,7 +167,9 @@ class _Elements:
     def instruct(self, target: str, data: str) -> None:
         """Take the marks of a processing instruction."""
         if target == INSTRUCTION:
-            self._stack[-1].marks += tuple(data.split())
+            element = self._stack[-1]
+            # Each known mark once: a tuple of all words of a document would take quadratic time.
+            element.marks += tuple(_MARKS.intersection(data.split()).difference(element.marks))
 
 
 class _Prefixes:
@@ -254,9 +260,11 @@ def declarations_in(directory: VaultDirectory) -> Iterable[tuple[str, str]]:
 
     def take(file: VaultFile) -> None:
         if file.size_bytes <= MAX_DOCUMENT_BYTES and is_docview(file.head(PROBE_BYTES)):
+            content = file.read()
+            check_namespaces(content, file.entry)
             parser = guarded_parser(file.entry, " ")
             parser.StartNamespaceDeclHandler = declare
-            parse_all(parser, file.read(), file.entry)
+            parse_all(parser, content, file.entry)
 
     def visit(place: VaultDirectory) -> None:
         files: Mapping[str, VaultFile] = {}

@@ -13,10 +13,15 @@ from typing import Final
 from xml.parsers import expat
 
 from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.model.namespaces import MAX_URI
 
 XML_HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
+MAX_EXPANDED_CHARACTERS: Final = 64 * 1024 * 1024
+"""Of all names of a document, each with the longest namespace."""
+
 _MAX_DOCTYPE_BYTES: Final = 64 * 1024
+_LONG_NAMESPACE: Final = re.compile(rb"""xmlns(?::[^\s=<>"':]*)?\s*=\s*(?:"[^"]{256}|'[^']{256})""")
 _TO_ESCAPE: Final = re.compile('[&<>"\t\n\r]')
 _TO_ESCAPE_IN_CONTENT: Final = re.compile(r"[&<\r]|(?<=]])>")
 _NOT_IN_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -103,6 +108,36 @@ def parse_all(parser: expat.XMLParserType, content: bytes, entry: str) -> None:
         # stay for hundreds of documents, and reading a small package would take twice the time.
         parser.EntityDeclHandler = parser.AttlistDeclHandler = parser.DefaultHandler = None
         parser.StartDoctypeDeclHandler = parser.EndDoctypeDeclHandler = None
+
+
+def check_namespaces(content: bytes, entry: str) -> None:
+    """Refuse namespaces that are too long, or too long for the number of names. Raises: LimitExceededError.
+
+    expat writes the namespace of each name out, before a handler could stop it: 200 KB became gigabytes.
+    """
+    plain = content if 0 not in content[:4] else _from_utf16(content)
+    if _LONG_NAMESPACE.search(plain) is None:
+        return
+    longest = 0
+
+    def start(_: str, attributes: list[str]) -> None:
+        nonlocal longest
+        for name, uri in zip(attributes[::2], attributes[1::2], strict=True):
+            if name.startswith("xmlns"):
+                longest = max(longest, len(uri))
+
+    parser = guarded_parser(entry)
+    parser.StartElementHandler = start
+    parse_all(parser, content, entry)
+    limit = min(MAX_URI, MAX_EXPANDED_CHARACTERS // (plain.count(b":") + plain.count(b"<")))
+    if longest > limit:
+        raise LimitExceededError(f"the URI of a namespace has {longest} characters", entry=entry, limit=limit)
+
+
+def _from_utf16(content: bytes) -> bytes:
+    """A document in UTF-16, of which the first bytes are zero, or a mark and zero, in UTF-8."""
+    is_big = content[:1] in (b"\0", b"\xfe")
+    return content.decode("utf-16-be" if is_big else "utf-16-le", "replace").encode()
 
 
 def parse_small(content: bytes, entry: str, start: Callable[[str, list[str]], None], limit_bytes: int) -> None:

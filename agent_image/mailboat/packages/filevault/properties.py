@@ -41,7 +41,8 @@ _INTEGER: Final = re.compile(r"[+-]?\d{1,40}")
 _LARGEST_INTEGER: Final = 2**31 - 1
 _HANDLINGS: Final = frozenset({"ignore", "overwrite", "merge", "merge_preserve", "clear"})
 """Values of `acHandling`. FileVault takes any other for `ignore`, which drops access control lists."""
-_DEFAULTS: Final = (("group", "mailboat"), ("name", "package"), ("version", "1.0.0"))
+DEFAULT_PROPERTIES: Final = (("group", "mailboat"), ("name", "package"), ("version", "1.0.0"))
+"""Also of each package that a publisher makes."""
 _IMMUTABLE: Final = (NodePath("/apps"), NodePath("/libs"))
 
 
@@ -123,6 +124,11 @@ def check_written(properties: Mapping[str, str]) -> None:
         raise UsageError(f"no reader would accept the package: {error.args[0]}", next_step=error.next_step) from None
 
 
+def replaces_root(properties: Mapping[str, str]) -> bool:
+    """Whether a root `/` replaces all content: in packages of ours, also of publishers that did not say so."""
+    return OWNS_ROOT in properties or all(properties.get(key) == text for key, text in DEFAULT_PROPERTIES)
+
+
 def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """What a package that is made of another one keeps: everything but what describes the other's file.
 
@@ -136,7 +142,9 @@ def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def format_properties(properties: Mapping[str, str]) -> str:
     """Write `properties.xml`; name, group and version have defaults."""
-    wanted = dict(_DEFAULTS) | {key: value for key, value in properties.items() if not key.startswith(NAMESPACE_KEY)}
+    wanted = dict(DEFAULT_PROPERTIES) | {
+        key: value for key, value in properties.items() if not key.startswith(NAMESPACE_KEY)
+    }
     entries = [f'<entry key="{escape(key)}">{escape_content(value)}</entry>\n' for key, value in sorted(wanted.items())]
     return f"{_HEAD}{''.join(entries)}</properties>\n"
 
@@ -157,6 +165,6 @@ def with_package_type(properties: Mapping[str, str], roots: Iterable[NodePath]) 
 
 def package_id(properties: Mapping[str, str]) -> str:
     """`group:name:version`, as FileVault names packages; without a colon for an empty version."""
-    known = dict(_DEFAULTS) | dict(properties)
+    known = dict(DEFAULT_PROPERTIES) | dict(properties)
     version = known["version"]
     return f"{known['group']}:{known['name']}" + (f":{version}" if version else "")

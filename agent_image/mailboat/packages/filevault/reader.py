@@ -32,7 +32,7 @@ from mailboat.packages.filevault.archive_tree import (
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, SurveyPrefixes
 from mailboat.packages.filevault.elements import NodeText, Refer
 from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
-from mailboat.packages.filevault.properties import OWNS_ROOT, PROPERTIES_XML, check_properties, parse_properties
+from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties, replaces_root
 from mailboat.packages.filevault.subtrees import SubtreeReader
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 from mailboat.packages.filevault.xml_namespaces import Namespaces
@@ -177,7 +177,7 @@ def imported_filter(
 
     Raises: LimitExceededError, and as `Aggregates.expand`.
     """
-    if OWNS_ROOT in properties:
+    if replaces_root(properties):
         return owned
     names = [place.path for place in aggregates.expand(aggregates.root(top)).children.values()]
     if len(owned.sets) * len(names) > MAX_RULES:
