@@ -21,7 +21,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from mailboat.api.confirmations import SUSPEND
 from mailboat.api.dashboard_files import DASHBOARD_PATHS, dashboard_answer
-from mailboat.api.records import BuildFollowerView, BuildView, CauseView, StatusView
+from mailboat.api.records import BuildFollowerView, BuildProgressView, BuildView, CauseView, StatusView
 from mailboat.clock import SystemClock, moment_of
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
@@ -665,6 +665,26 @@ def test_operator_s_page_leads_to_the_agent_that_can_act(page: Page) -> None:
         page.get_by_role("link", name="shop/edge-3", exact=True).click()
         open_at = page.get_by_role("link", name="Open shop/edge-3 at its agent")
         expect(open_at).to_have_attribute("href", f"{agent}/subscribers/edge-3")
+        assert barriers(page) == []
+        page.goto("about:blank")
+
+
+def test_instances_of_one_name_are_on_one_page_of_the_operator(page: Page) -> None:
+    known = fleet().status()
+    first = replace(known.subscribers[0], build=BuildProgressView("spring", 3, 9))
+    known = replace(known, subscribers=(first, replace(first, sling_id="2" * 36)))
+
+    async def look() -> StatusView:
+        return merge_states([AgentState("shop/author", known, NOW)])
+
+    with operator_page(look, "fleet-token-0123456789") as url:
+        page.goto(f"{url.rstrip('/')}/#/subscribers/shop%2F{first.name}")
+        page.get_by_label("Token").fill("fleet-token-0123456789")
+        page.get_by_label("Token").press("Enter")
+        expect(page.get_by_role("region", name="What is retried")).to_have_count(2)
+        expect(page.get_by_role("region", name="At the agent shop/author")).to_have_count(2)
+        expect(page.get_by_text("spring: 3 of 9")).to_have_count(2)
+        expect(page.get_by_role("link", name="spring")).to_have_count(0)  # builds are the agent's
         assert barriers(page) == []
         page.goto("about:blank")
 

@@ -12,10 +12,10 @@ const QUIET = new Set(["silent", "stopped", "stale"]); // others announce themse
 export function subscriber(app, name) {
   const found = app.fleet.named(name);
   if (!found.length) return [h("h1", null, name), h("section", null, h("p", null, "No subscriber of this name is known."))];
-  return found.map((known) => subscriberParts(app, known)).flat();
+  return found.map((known) => subscriberParts(app, known, found.length > 1 ? ` of ${known.sling_id}` : "")).flat();
 }
 
-function subscriberParts(app, known) {
+function subscriberParts(app, known, suffix) {
   const key = keyOf(known);
   const instance = known.sling_id ? `?instance=${part(known.sling_id)}` : "";
   const { scope } = app.fleet;
@@ -23,19 +23,22 @@ function subscriberParts(app, known) {
   const samples = joined(recorded, app.fleet.history.get(key));
   const retries = known.attempts ? `${known.attempts}${known.max_retries === null ? "" : ` of ${known.max_retries + 1}`} failed` : "none failed";
   const calls = known.after_calls;
+  // regions have labels of their own and no ids: instances of one name are on one page
+  const trouble = known.state === "retrying" ? "What is retried" : "What blocks it";
+  const build = known.build && `${known.build.build_id}: ${number(known.build.imported)} of ${number(known.build.total)}`;
   return [
     h("h1", null, known.name, state(known.state)),
-    known.suspended_at ? h("section", { class: "attention", "aria-labelledby": "suspended" }, h("h2", { id: "suspended" }, "Imports are suspended"),
+    known.suspended_at ? h("section", { class: "attention", "aria-label": `Imports are suspended${suffix}` }, h("h2", null, "Imports are suspended"),
       h("p", null, "Since ", time(known.suspended_at), known.suspended_until ? [", until ", time(known.suspended_until), "."] : ", until they are resumed.", ` ${count(known.lag ?? 0, "package")} behind.`),
       scope !== "fleet" && actionButton(app, { verb: "clear", label: "Resume imports", kind: "main", action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/resume`, { wait_seconds: 10 })) })) : null,
-    known.error ? h("section", { class: "problem", "aria-labelledby": "blocked" },
-      h("h2", { id: "blocked" }, known.state === "retrying" ? "What is retried" : "What blocks it"), cause(app, known.error)) : null,
+    known.error ? h("section", { class: "problem", "aria-label": trouble + suffix },
+      h("h2", null, trouble), cause(app, known.error)) : null,
     h("div", { class: "grid" },
       h("section", null, h("h2", null, "Position"), h("dl", null,
         fact("Reads next", known.next_offset === null ? "–" : `offset ${number(known.next_offset)}`), fact("Lag", known.lag === null ? "–" : count(known.lag, "package")),
         fact("Throughput", rate(known.rate_per_second)), fact("ETA", known.lag === 0 ? "caught up" : duration(known.eta_seconds)),
         fact("Attempts", retries), fact("Error queue", known.given_up === null ? "–" : count(known.given_up, "package")),
-        known.build ? fact("Bulk build", h("a", { href: `#/builds/${part(known.build.build_id)}` }, `${known.build.build_id}: ${number(known.build.imported)} of ${number(known.build.total)}`)) : null,
+        build ? fact("Bulk build", scope === "agent" ? h("a", { href: `#/builds/${part(known.build.build_id)}` }, build) : build) : null,
         calls ? fact("Hook after", `${count(calls.waiting, "call")} pending${calls.set_aside ? `, ${number(calls.set_aside)} failed` : ""}`) : null)),
       h("section", null, h("h2", null, "Configuration"), h("dl", null,
         fact("Follows", known.follow.length ? known.follow.join(", ") : "all publishers"), fact("Target", known.target ?? "–"),
@@ -43,19 +46,20 @@ function subscriberParts(app, known) {
         QUIET.has(known.state) ? fact("Announced", time(known.announced_at)) : null, fact("Instance", known.sling_id ?? "–")))),
     calls?.error ? h("section", { class: "attention" }, h("h2", null, "Failed call of the hook after"), cause(app, calls.error)) : null,
     h("div", { class: "grid" }, h("section", null, plot("Lag", samples, "lag", " packages")), h("section", null, plot("Throughput", samples, "rate", "/s"))),
-    scope === "fleet" ? atAgent(app, known) : [errorQueue(app, known), queues(app, known), imports(app, known)],
+    scope === "fleet" ? atAgent(app, known, suffix) : [errorQueue(app, known), queues(app, known), imports(app, known)],
     scope === "agent" ? forget(app, known) : null,
   ].filter(Boolean);
 }
 
 // On the operator's page: the way to what may be changed, at the agent that reported the subscriber.
-function atAgent(app, known) {
+function atAgent(app, known, suffix) {
   const [namespace, publisher] = known.agent.split("/");
   const view = `subscribers/${part(known.name.slice(namespace.length + 1))}`;
   const address = agentAddress(app, known.agent, view);
   const local = `http://127.0.0.1:8080/#/${view}`;
   const actions = "Queues, error queue, and what the agent's token permits: clear and remove packages, redrive, suspend, restore.";
-  return h("section", { "aria-labelledby": "at-agent" }, h("h2", { id: "at-agent" }, `At the agent ${known.agent}`), h("p", null, actions),
+  const title = `At the agent ${known.agent}`;
+  return h("section", { "aria-label": title + suffix }, h("h2", null, title), h("p", null, actions),
     address ? h("p", null, h("a", { href: address }, `Open ${known.name} at its agent`))
       : [h("p", null, "Forward its port, then open ", h("a", { href: local }, local), ":"), h("pre", { tabindex: 0 }, `kubectl -n ${namespace} port-forward statefulset/${publisher} 8080`)]);
 }
