@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -290,8 +291,10 @@ def test_a_configuration_is_checked_without_starting_anything(write: Any, site: 
     bad = mailboat("config", "check", write("two", {"publishers": [{"name": "author", "source": "/nowhere/at/all"}]}))
     assert (bad.returncode, "there is nothing at /nowhere/at/all" in bad.stderr) == (2, True)
     author = {"publishers": [{"name": "author"}]}
-    open_to_all = mailboat("config", "check", write("three", author, http={"host": "0.0.0.0"}))
+    exposed = write("three", author, http={"host": "0.0.0.0"})
+    open_to_all = mailboat("config", "check", exposed)
     assert (open_to_all.returncode, "http.tokens" in open_to_all.stderr) == (2, True)
+    assert re.search(rf"{re.escape(str(exposed))}:\d+: http\.host is 0\.0\.0\.0", open_to_all.stderr)
     twice = [{"name": name, "token": {"env": "MAILBOAT_TOKEN"}} for name in ("ci", "boss")]
     same = mailboat("config", "check", write("five", author, http={"tokens": twice}), token="one-for-both")
     assert (same.returncode, "ci and boss are the same token" in same.stderr) == (2, True)

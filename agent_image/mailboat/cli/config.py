@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,8 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.options import command
 from mailboat.cli.output import Output, Report, count_text, show
 from mailboat.cli.session import Session
-from mailboat.composition.home import Home, configured_home
+from mailboat.composition.home import Home, configured_home, line_of
+from mailboat.config.decoder import ConfigInvalidError, Mistake, invalid_config
 from mailboat.config.document import Config
 from mailboat.config.schema import json_schema
 from mailboat.errors import UsageError
@@ -79,7 +81,11 @@ def checked_configuration(
         home = Home(home.path, _renamed(home.config, subscriber), home.config_file)
     where = str(home.config_file)
     check_config(home, where, needs_agents=needs_agents)
-    check_access(home.config.http, home.path)
+    try:
+        check_access(home.config.http, home.path)
+    except ConfigInvalidError as error:
+        mistake = Mistake(str(error.where.get("key", "http.tokens")), error.message, error.next_step)
+        raise invalid_config(where, [mistake], partial(line_of, home.config_file)) from error
     return home, where
 
 
