@@ -166,7 +166,7 @@ class JournalReplacedError(StopError):
     """The target's position belongs to another journal: this one was deleted, recreated or swapped.
 
     Offsets are valid in one journal only. Point the subscriber at the journal it used before, or start over from a
-    snapshot or an empty target.
+    snapshot taken of this one or an empty target.
     """
 
 

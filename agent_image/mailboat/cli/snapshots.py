@@ -124,14 +124,17 @@ def restore(
     ] = False,
     seed: Annotated[
         bool,
-        typer.Option("--seed", help="Exit 0 without changes if the target has a position, or no blob:NAME fits."),
+        typer.Option(
+            "--seed",
+            help="Exit 0 without changes if the target has a position, or blob:NAME is missing or does not fit.",
+        ),
     ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Create a target from a snapshot; its subscriber continues at that position.
 
-    Only `roots` of its subscriber are restored. With --url, the subscriber's agent restores blob:NAME.
-    --replace replaces content, position, error queue in one commit: stop the subscriber first.
+    Only `roots` of its subscriber are restored. --replace replaces content, position and error queue in one commit.
+    Stop the subscriber first; with --url its agent does, and restores blob:NAME.
     """
     if seed and (any_journal or replace or not place.startswith(_STORED)):
         raise UsageError("--seed takes blob:NAME, looks whether it fits the journal, and replaces nothing")
