@@ -204,7 +204,7 @@ ALL = '<workspaceFilter version="1.0"><filter root="/c/x"/><filter root="/"><exc
 
 
 def test_a_root_of_everything_owns_what_the_package_has_at_the_top() -> None:
-    files = {".content.xml": document('jcr:primaryType="rep:root"'), "c/": b"", "d.xml": document(), "_rep_p/x": b""}
+    files = {".content.xml": document('jcr:primaryType="rep:root"'), "c/": "", "d.xml": document(), "_rep_p/x": ""}
     workspace = ALL.format("</workspaceFilter>")
     change = FilevaultCodec().read_bytes(package(files, workspace), LIMITS, None)
     assert [filter_set.root for filter_set in change.filter.sets] == ["/c/x", "/c", "/rep:p", "/d"]
@@ -255,6 +255,23 @@ def test_the_second_of_two_elements_of_one_name_is_imported_over_the_first(own: 
     ]
     assert found["/c"].child_order == ("a", "b")
     assert "/c/a/gone" not in found
+
+
+def test_many_elements_of_one_name_are_merged_at_once() -> None:
+    """One by one, each with all attributes before, they would take minutes."""
+    first = " ".join(f'p{number}="1"' for number in range(20_000))
+    found = read({"c/.content.xml": document(UNSTRUCTURED, f"<a/><a {first}/>" + '<a p1="2"/><a/>' * 20_000)})
+    assert len(found["/c/a"].properties) == 20_000
+    assert (value(found["/c/a"], "p0"), value(found["/c/a"], "p1")) == ("1", "2")
+
+
+def test_namespaces_that_are_used_are_found_among_many() -> None:
+    """To look for each one in each node would take minutes."""
+    declared = "".join(f' xmlns:p{number}="urn:{number}"' for number in range(MAX_KEPT_NAMESPACES - 10))
+    inner = "".join(f'<a{number} p{number % 50}:x=""/>' for number in range(5_000))
+    content = package({"c/.content.xml": document(UNSTRUCTURED + declared, f'{inner}<p77:b x=""/>')})
+    change = FilevaultCodec().read_bytes(content, LIMITS, None)
+    assert change.namespaces == {f"p{number}": (f"urn:{number}",) for number in (*range(50), 77)}
 
 
 # ------------------------------------------------------------------------------------------------------- refusals

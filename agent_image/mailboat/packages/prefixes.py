@@ -7,6 +7,7 @@ alone, whatever else a source has read before. Shared by the codecs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from mailboat.errors import LimitExceededError, UntrustedInputError, UsageError
 from mailboat.model.namespaces import MAX_NAMESPACES, NO_NAMESPACES, NamespaceTable, SingleNamespaces, reason_against
@@ -14,6 +15,9 @@ from mailboat.model.nodes import Node, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.port import NAMESPACE_KEY, PackageContents
 from mailboat.wire.node_bodies import decode_node
+
+MAX_SEARCHED: Final = 100
+"""Prefixes to look for in bodies: to look for more takes longer than to decode a node."""
 
 
 class ContentRefusedError(UntrustedInputError):
@@ -104,7 +108,7 @@ class UsedNamespaces:
         self.found: dict[str, tuple[str, ...]] = {}
 
     def note(self, path: NodePath, body: bytes, node: Node | None = None) -> None:
-        """Note a node's names; `body` is its encoded form with all names. It is searched before anything is decoded.
+        """Note a node's names; `body` is its encoded form with all names, searched before it is decoded.
 
         Raises: LimitExceededError: More namespaces than a package may have.
         """
@@ -112,14 +116,15 @@ class UsedNamespaces:
         if size != self._size:
             self._size = size
             self._wait_for_new()
-        hits = [one for one, needle in self._waiting.items() if needle in body or f"{one}:" in path]
-        if not hits:
+        waiting = self._waiting
+        if len(waiting) <= MAX_SEARCHED and not any(
+            needle in body or f"{one}:" in path for one, needle in waiting.items()
+        ):
             return
         used = prefixes_of(decode_node(path, body) if node is None else node)
-        for prefix in hits:
-            if prefix in used:
-                del self._waiting[prefix]
-                self.found[prefix] = next(table[prefix] for table in self._tables if prefix in table)
+        for prefix in sorted(prefix for prefix in used if prefix in waiting):
+            del waiting[prefix]
+            self.found[prefix] = next(table[prefix] for table in self._tables if prefix in table)
         if len(self.found) > MAX_NAMESPACES:
             raise LimitExceededError(
                 f"a package uses more than {MAX_NAMESPACES} namespaces", path=path, limit=MAX_NAMESPACES

@@ -220,11 +220,14 @@ class Aggregates:
         children: dict[str, Place] = {}
         binaries: list[PropertyFile] = []
         elements: dict[str, Element] = {}
+        repeated: dict[str, list[Element]] = {}
         for defined in defining:
             for element in defined.children:
                 name = self._resolve(element.name, place.entry)
-                before = elements.get(name)
-                elements[name] = element if before is None else _imported_over(before, element)
+                before = elements.setdefault(name, element)
+                if before is not element and (element.attributes or element.children):
+                    repeated.setdefault(name, [before]).append(element)
+        elements |= {name: _imported_over(same) for name, same in repeated.items()}
         for name, element in elements.items():
             if element.attributes or element.children:
                 _child(place, children, name, place.entry, element)
@@ -369,14 +372,17 @@ def refuse_collisions(path: NodePath, names: Iterable[str]) -> None:
             )
 
 
-def _imported_over(before: Element, element: Element) -> Element:
-    """A repeated element as FileVault imports it: over the node before, whose children go and whose properties stay."""
-    if not element.attributes and not element.children:
-        return before
-    attributes = dict(zip(before.attributes[::2], before.attributes[1::2], strict=True))
-    attributes |= zip(element.attributes[::2], element.attributes[1::2], strict=True)
-    merged = Element(element.name, [text for pair in attributes.items() for text in pair])
-    merged.children, merged.marks = element.children, element.marks
+def _imported_over(same: Sequence[Element]) -> Element:
+    """Elements of one name as FileVault imports them: over the node before, whose children go, whose properties stay.
+
+    The later ones have attributes or children. All are merged at once: one by one would take quadratic time.
+    """
+    attributes: dict[str, str] = {}
+    for element in same:
+        attributes |= zip(element.attributes[::2], element.attributes[1::2], strict=True)
+    last = same[-1]
+    merged = Element(last.name, [text for pair in attributes.items() for text in pair])
+    merged.children, merged.marks = last.children, last.marks
     return merged
 
 
