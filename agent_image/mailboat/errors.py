@@ -174,7 +174,7 @@ class JournalShorterError(StopError):
     """The journal lost messages that were already imported: restored from an older copy, or truncated at its end.
 
     Imported content stays. Publish the lost requests again and start with `--accept-gap`, or use a new target. Do this
-    before the journal grows beyond the position: packages in between would be skipped.
+    before the journal grows beyond the position: packages in between may be skipped.
     """
 
 
@@ -459,7 +459,7 @@ class DistributionMissingError(UsageError):
 
 
 class QueueNotClearableError(PermanentError):
-    """The subscriber does not accept commands, so its queue cannot be cleared. Nothing was sent.
+    """The subscriber is not editable, so its queue cannot be cleared. Nothing was sent.
 
     Set `editable: true` for that subscriber and restart its agent; or let it give the package up
     (`subscriber.max_retries`).

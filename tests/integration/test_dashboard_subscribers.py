@@ -238,7 +238,7 @@ def test_pages_of_other_hosts_are_kept_out(agent: tuple[AgentProcess, str]) -> N
 @pytest.mark.parametrize(
     ("path", "order", "status", "detail"),
     [
-        ("publishers/author/queues/free/clear", {}, 409, "free does not take commands"),
+        ("publishers/author/queues/free/clear", {}, 409, "free is not editable"),
         ("subscribers/free/suspend", {"seconds": "x"}, 400, "body.seconds: unexpected str"),
         ("subscribers/free/suspend", {"second": 1}, 400, "body.second: there is no such member"),
         ("subscribers/free/suspend", {"seconds": -1}, 400, "a suspension lasts 1 second to 366 days, not -1 s"),

@@ -310,7 +310,11 @@ class OwnSubscribers:
     def _clearable(self, publisher: str, name: str, max_items: int) -> tuple[SubscriberStatus, QueuePage]:
         member = self._find(name)
         if not member.is_editable:
-            raise QueueNotClearableError(f"{member.name} does not take commands", queue=str(member.queue_name))
+            raise QueueNotClearableError(
+                f"{member.name} is not editable",
+                next_step="set `editable: true` for that subscriber, and restart its agent",
+                queue=str(member.queue_name),
+            )
         return member, self.queue(publisher, name, 0, max_items)
 
     def _send(self, send: Callable[[CommandSender], Sequence[Command]]) -> SentCommands:

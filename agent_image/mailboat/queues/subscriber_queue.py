@@ -234,4 +234,8 @@ class SubscriberQueue:
 
     def _check_editable(self) -> None:
         if not self.standing.is_editable:
-            raise QueueNotClearableError(f"the subscriber of {self.name} does not take commands", queue=self.name)
+            raise QueueNotClearableError(
+                f"the subscriber of {self.name} is not editable",
+                next_step="set `editable: true` for that subscriber, and restart its agent",
+                queue=self.name,
+            )
