@@ -152,10 +152,9 @@ MANY = Repeat(Atom("a"), 0, None, "")
 def test_no_match_takes_more_steps_than_its_bound(part: Part, text: str) -> None:
     pattern = str(part)
     matcher = Matcher(text)
-    matches = None
     with contextlib.suppress(TooManyStepsError):
-        matches = matcher.matches(part)
-    assert matches in (None, re.fullmatch(pattern, text) is not None)
+        # `re` is asked only where that took few steps: on others it may compute for hours, and no time limit ends it
+        assert matcher.matches(part) == (re.fullmatch(pattern, text) is not None)
     assert matcher.steps <= steps_of(pattern, len(text)), pattern
 
 
