@@ -116,6 +116,14 @@ def test_alias_runs_the_command(old: str, new: str, boat: Any) -> None:
     assert boat.run(old, "list", "-o", "json") == boat.run(new, "ls", "-o", "json")
 
 
+@pytest.mark.parametrize(
+    ("group", "alias", "verb"), [("distributions", "show", "get"), ("errors", "get", "show"), ("jobs", "get", "show")]
+)
+def test_show_and_get_are_one_verb(group: str, alias: str, verb: str, boat: Any) -> None:
+    aliased, named = (boat.run(group, name, "--help") for name in (alias, verb))
+    assert (aliased.code, aliased.out.splitlines()[2]) == (0, named.out.splitlines()[2])
+
+
 def test_group_without_a_command_names_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["queues"]) == 2
     said = capsys.readouterr().err

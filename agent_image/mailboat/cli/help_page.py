@@ -140,6 +140,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "queue": "queues",
     "subscriber": "subscribers",
     "list": "ls",
+    "get": "show",
+    "show": "get",
 }
 """Other spellings of commands, understood everywhere and not listed."""
 
