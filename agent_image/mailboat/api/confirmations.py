@@ -79,8 +79,8 @@ RESTORE_FORWARD: Final = Confirmation(
 REMOVE_SNAPSHOT: Final = Confirmation("Remove {snapshot}?", "The next sweep removes its blob.", "Remove")
 SWEEP: Final = Confirmation(
     "Remove {blobs}?",
-    "They are older than the grace period, and no message of the log names them. Unreferenced binaries of sqlite:"
-    " targets of this home are removed too.",
+    "They are older than the grace period, and neither log nor snapshots refer to them. Unreferenced binaries of"
+    " sqlite: targets of this home are removed too.",
     "Remove",
 )
 

@@ -66,7 +66,9 @@ def run(
     subscriber: Annotated[
         str | None,
         typer.Option(
-            "--subscriber", metavar="NAME", help="Run only this subscriber, for pods that share a configuration."
+            "--subscriber",
+            metavar="NAME",
+            help="Another name for the only subscriber, for pods that share a configuration.",
         ),
     ] = None,
 ) -> None:
