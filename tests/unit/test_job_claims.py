@@ -29,6 +29,7 @@ from mailboat.model.jobs import (
     JobId,
     JobRecord,
     JobResult,
+    JobsAdded,
     JobsClaimed,
     JobsFinished,
     JobState,
@@ -124,6 +125,47 @@ def test_older_worker_holds_up_only_the_queues_that_it_serves(desk: Desk) -> Non
     assert [name for name, queue in fold.queues.items() if older_workers(fold, queue)] == ["default", "print"]
     desk.see(WorkerSeen("worker", 2, ("fax",), RULES))
     assert not waits_for(fold, "worker"), "it takes no job of the queues that it shares with the older one"
+
+
+def test_worker_that_goes_on_with_other_queues_warns_once_of_older_ones(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.see(QueueDefined(QueueSettings("fax", ["fax"])), WorkerSeen("old", 1, ("mail",)))
+    assert not desk.poll()
+    for _ in range(3):
+        (fax,) = desk.source.topic.add([NewJob("fax")])
+        calls = desk.poll() or desk.poll()
+        assert jobs_of(calls) == [fax]
+        desk.report(*calls, free=2)
+        assert not desk.poll()
+    assert caplog.text.count("until they stop: old") == 1
+    desk.see(WorkerSeen("old", 0, ()))
+    desk.report(*desk.poll(), free=2)
+    desk.report(*desk.poll(), free=2)
+    desk.report(*desk.poll(), free=2)
+    assert not desk.poll()
+    desk.see(WorkerSeen("older", 1, ("mail",)))
+    assert not desk.poll()
+    assert caplog.text.count("until they stop: older") == 1
+
+
+def test_job_of_other_patterns_than_its_queue_has_now_names_the_older_version() -> None:
+    fold = JobFold()
+    records: list[JobRecord] = [
+        QueueDefined(QueueSettings("print", ["print.*"])),
+        JobsAdded([NewJob("print.page")]),
+        QueueDefined(QueueSettings("print", ["fax"])),
+        WorkerSeen("old", 1, ("fax",)),
+        WorkerSeen("worker", 1, ("print.page",), RULES),
+    ]
+    for offset, record in enumerate(records):
+        fold.apply(Offset(offset), 1_000, record)
+    (page,) = fold.table.all()
+    assert not plan_claims(fold, "worker", 1).preferred
+    assert "older version serves it" in why_pending(fold, page, fold.now_ms)
+    fold.apply(Offset(len(records)), 1_000, WorkerSeen("oldest", 1, ("print.*",)))
+    assert plan_claims(fold, "oldest", 1).preferred == [[page]]
+    assert why_pending(fold, page, fold.now_ms) == "starts next"
 
 
 def test_jobs_of_an_older_workers_topic_are_left_to_it_in_every_queue(desk: Desk) -> None:

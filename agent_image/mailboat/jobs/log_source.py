@@ -227,7 +227,6 @@ class LogSource:
                 self._passed_over_at.pop(worker, None)
             self._note_older(worker)
             return False
-        self._held_up.discard(worker)
         self._passed_over_at.pop(worker, None)
         # The claim counts only once the fold has applied it: another claim may be before it in the log.
         (offset,) = self.topic.append(JobsClaimed.of(worker, _within_batch(groups)))
@@ -253,7 +252,10 @@ class LogSource:
         return bool(waits_for(self.topic.fold, worker))
 
     def _note_older(self, worker: str) -> None:
-        if worker not in self._held_up and (older := waits_for(self.topic.fold, worker)):
+        older = waits_for(self.topic.fold, worker)
+        if not older:
+            self._held_up.discard(worker)
+        elif worker not in self._held_up:  # once, although it goes on with other queues
             self._held_up.add(worker)
             text = "worker %s claims no jobs from the queues of these workers of an older version until they stop: %s"
             _LOG.warning(text, worker, ", ".join(older))

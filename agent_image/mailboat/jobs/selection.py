@@ -217,9 +217,10 @@ def _reasons(fold: JobFold, job: JobId, now_ms: int) -> Iterator[str]:
         yield f"queue {name} is suspended"
     if fold.table.is_ready(job, now_ms) and not fold.is_served(topic):
         yield f"no live worker takes the topic {topic}"
-    serving = takers(fold.workers.values(), queue.settings.topics)
-    able = [worker.rules for worker in serving if worker.takes(topic)]
-    if able and min(able) > min(worker.rules for worker in serving):
+    serving = [worker.rules for worker in takers(fold.workers.values(), queue.settings.topics)]
+    # Not of those that serve the queue: it may have had other patterns when the job was added.
+    able = [worker.rules for worker in fold.workers.values() if worker.slots and worker.takes(topic)]
+    if able and serving and min(able) > min(serving):
         yield f"its workers claim nothing from queue {name} while one of an older version serves it"
     now_ms = fold.now_ms  # on an idle log a job starts when a record says that it is due
     if fold.table.due_ms(job) > now_ms:
