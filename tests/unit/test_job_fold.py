@@ -569,6 +569,27 @@ def test_a_checkpoint_that_orders_ended_jobs_holds_up_no_key(kind: QueueKind) ->
     assert not JobFold(empty._replace(queues=[empty.queues[0]._replace(chains=[unknown])])).leases
 
 
+def test_checkpoint_with_two_leases_of_one_job_is_refused() -> None:
+    log = JobLog()
+    job = log.add()
+    log.claim(job)
+    captured = log.fold.capture(Offset(log.next_offset))
+    (lease,) = captured.leases
+    for leases in ([lease, lease._replace(token=Token(lease.token + 1))], [lease._replace(jobs=[job, job])]):
+        with pytest.raises(ValueError, match="another one"):
+            JobFold(captured._replace(leases=leases))
+
+
+@pytest.mark.parametrize("column", ["ids", "keys"])
+def test_checkpoint_with_negative_ids_or_keys_is_refused(column: str) -> None:
+    log = JobLog()
+    log.add()
+    captured = log.fold.capture(Offset(log.next_offset))
+    columns = {**captured.columns, column: b"\xff" * 8}
+    with pytest.raises(ValueError, match="below 0"):
+        JobFold(captured._replace(columns=columns))
+
+
 def test_a_call_merges_jobs_of_one_topic_only() -> None:
     log = JobLog(QueueSettings("cache", ["purge.*"], merge=10))
     jobs = [log.add(topic, key=key) for key in ("", "a") for topic in ("purge.eu", "purge.us", "purge.eu")]

@@ -20,6 +20,7 @@ from mailboat.journal.memory import MemoryJournal, MemoryReader
 from mailboat.journal.port import NewRecord, ReadLimits, RecordBatch
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
+    CheckpointPart,
     JobAction,
     JobMissingError,
     JobResult,
@@ -453,6 +454,27 @@ def test_a_checkpoint_of_a_writer_that_stood_still_does_not_hide_a_later_one(log
         writer.append(*late)
     with closing(JobTopic(log.another_handle(), JOB_TOPIC)) as restored:
         assert restored.next_offset > bounds.earliest_offset
+
+
+def test_part_of_a_checkpoint_that_names_a_later_state_removes_no_records(log: MemoryJournal) -> None:
+    with closing(open_job_topic(log.another_handle())) as writer:
+        for ahead in (3, 1 << 40):
+            writer.append(JobsCommanded(JobAction.REMOVE, writer.add([NewJob("mail")])))
+            writer.append(CheckpointPart(Offset(writer.next_offset + ahead), 0, 1, b""))
+            writer.follow()
+            assert writer.write_checkpoint().earliest_offset < writer.next_offset
+    with closing(open_job_topic(log.another_handle())) as restored:
+        assert restored.next_offset < writer.next_offset
+
+
+@pytest.mark.parametrize("content", [b"\x12\x02!!", b"\xff"])
+def test_checkpoint_with_invalid_values_is_passed_at_a_start(log: MemoryJournal, content: bytes) -> None:
+    with closing(open_job_topic(log.another_handle())) as writer:
+        (job,) = writer.add([NewJob("mail")])
+        writer.append(CheckpointPart(Offset(0), 0, 1, content))
+    with closing(open_job_topic(log.another_handle())) as restored:
+        restored.follow()
+        assert restored.fold.table.is_queued(job)
 
 
 def test_a_queued_job_has_its_position_and_the_time_it_should_start(jobs: JobService, clock: ManualClock) -> None:

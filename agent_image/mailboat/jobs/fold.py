@@ -193,6 +193,8 @@ class JobFold:
     def _restore_lease(self, state: LeaseState) -> None:
         if not state.jobs or any(self.table.state(job) is not JobState.ACTIVE for job in state.jobs):
             raise ValueError(f"the lease {state.token} is of a job that is not active")
+        if len(set(state.jobs)) < len(state.jobs) or not self.leases.keys().isdisjoint(state.jobs):
+            raise ValueError(f"the lease {state.token} is of a job that has another one")
         queue, lease_ms = self.queue(state.jobs[0]), min(map(self.table.lease_ms, state.jobs))
         lease = Lease(state.token, state.worker, state.jobs, queue, state.started_ms, lease_ms)
         lease.restore(state)

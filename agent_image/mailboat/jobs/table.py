@@ -425,6 +425,9 @@ class JobTable:
             lengths.add(len(column))
             if name == "ids" and any(map(operator.ge, column, islice(column, 1, None))):
                 raise ValueError("ids that do not ascend")
+            # The search for a key ends for hashes of 63 bits only.
+            if name in ("ids", "keys") and min(column, default=0) < 0:
+                raise ValueError(f"a value of {name} below 0")
             most = highest.get(name)
             if most is not None and max(column, default=0) > max(0, most):
                 raise ValueError(f"a value of {name} above {most}")

@@ -367,7 +367,7 @@ class JobTopic:
             return Applied(self.fold.advance(record.appended_ms))
         if isinstance(decoded, JobsAdded):
             self._keep(record.offset, decoded.jobs, len(record.value))
-        elif isinstance(decoded, CheckpointPart) and decoded.part == decoded.parts - 1:
+        elif isinstance(decoded, CheckpointPart) and _is_past(decoded, record) and decoded.part == decoded.parts - 1:
             self._note_checkpoint(decoded.as_of, decoded.parts * len(decoded.content))  # of another process
         return self.fold.apply(record.offset, record.appended_ms, decoded)
 
@@ -394,4 +394,9 @@ def _checkpoint_part(record: Record) -> CheckpointPart | None:
         decoded = decode_job_record(record.headers, record.value)
     except (MessageCorruptError, UnknownRequiredFeatureError):
         return None
-    return decoded if isinstance(decoded, CheckpointPart) else None
+    return decoded if isinstance(decoded, CheckpointPart) and _is_past(decoded, record) else None
+
+
+def _is_past(part: CheckpointPart, record: Record) -> bool:
+    """Whether a part is of a state before its record: by another one, needed records would be removed."""
+    return part.as_of <= record.offset

@@ -373,6 +373,13 @@ def decode_checkpoint(parts: list[CheckpointPart]) -> JobCheckpoint:
     parts.clear()  # of a million jobs they are 45 MB, and so is each copy
     message = parse(pb.JobCheckpoint, content)
     del content
+    try:
+        return _checkpoint_of(as_of, message)
+    except (ValueError, UsageError) as error:  # an enum without that number; a name that breaks its rule
+        raise MessageCorruptError(f"a checkpoint of jobs holds an invalid value: {error}") from error
+
+
+def _checkpoint_of(as_of: Offset, message: pb.JobCheckpoint) -> JobCheckpoint:
     return JobCheckpoint(
         as_of,
         message.now_ms,
