@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from mailboat.testing.wait import wait_until
 from support.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,8 +109,10 @@ class Shell:
         """What the shell and the commands in the background wrote, after each process added where its threads are."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGABRT)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(5.0)
+        # not the shell alone, after whose end the others may still write; those that have ended count as Z
+        alive = ["pgrep", "--pgroup", str(self._process.pid), "--runstates", "DRST"]
+        with suppress(AssertionError):
+            wait_until(lambda: not subprocess.run(alive, stdout=subprocess.PIPE, check=False).stdout)
         self._errors.seek(0)
         texts = {"the shell": self._errors.read()}
         texts |= {path.name: path.read_bytes() for path in self._folder.iterdir() if path.name in {"out", "err"}}
