@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,11 +128,11 @@ def legal(nodes: Sequence[Node]) -> list[Node]:
 
     Its own importer makes no property of a list of no binaries, and gives a binary to the child of the same name.
     """
-    paths = {node.path for node in nodes}
+    paths = frozenset(node.path for node in nodes)
     return [legal_node(node, paths) for node in nodes]
 
 
-def legal_node(node: Node, paths: Set[NodePath]) -> Node:
+def legal_node(node: Node, paths: frozenset[NodePath]) -> Node:
     held = tuple(
         property_
         for property_ in node.properties
