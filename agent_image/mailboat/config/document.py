@@ -42,13 +42,13 @@ class Expose(enum.StrEnum):
 
 
 class Delivery(enum.StrEnum):
-    """Which of the processes that run a subscriber import a package."""
+    """Which of the processes that run a subscriber, or of the members of a pool, import a package."""
 
-    EACH = "each"
-    """The subscriber is one process, with a target of its own."""
+    BROADCAST = "broadcast"
+    """All: each has a target of its own."""
 
     SHARED = "shared"
-    """The subscriber is a pool: several processes with one target; each package is imported by one of them."""
+    """One: they have one target."""
 
 
 class Verb(enum.StrEnum):
@@ -348,10 +348,10 @@ class SubscriberAgentConfig(Section):
     delivery: Annotated[
         Delivery,
         Setting(
-            "each: this process imports every package. shared: it is a member of a pool; processes with one "
+            "broadcast: this process imports every package. shared: it is a member of a pool; processes with one "
             "`name` and one target share the packages."
         ),
-    ] = Delivery.EACH
+    ] = Delivery.BROADCAST
     slots: Annotated[int, Setting("Packages imported at once, with `delivery: shared`.", minimum=1, maximum=256)] = 4
 
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 from mailboat.config.document import (
     AgentsConfig,
     Config,
-    Delivery,
     StagingConfig,
     SubscriberAgentConfig,
     SubscriberConfig,
@@ -124,7 +123,7 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
     member = SubscriberAgentConfig(
         name=pool.metadata.name if spec.is_shared else _MEMBER,
         target=_target(spec.target),
-        delivery=Delivery.SHARED if spec.is_shared else Delivery.EACH,
+        delivery=spec.delivery,
         slots=spec.slots,
         follow=spec.publishers,
         roots=spec.roots,

@@ -8,7 +8,7 @@ from dataclasses import field
 from functools import partial
 from typing import Annotated, ClassVar
 
-from mailboat.config.document import Expose, PiecesConfig, ReadinessConfig
+from mailboat.config.document import Delivery, Expose, PiecesConfig, ReadinessConfig
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
@@ -45,13 +45,6 @@ from mailboat_operator.workload.template import (
 )
 
 MAX_REPLICAS = 1000
-
-
-class Delivery(enum.StrEnum):
-    """Which members of a pool import a package: all, or one of them into a target that they share."""
-
-    BROADCAST = "broadcast"
-    SHARED = "shared"
 
 
 def _has_one_place(name: str, target: Target) -> bool:
