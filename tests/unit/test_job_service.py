@@ -467,6 +467,20 @@ def test_part_of_a_checkpoint_that_names_a_later_state_removes_no_records(log: M
         assert restored.next_offset < writer.next_offset
 
 
+def test_jobs_beyond_the_largest_checkpoint_are_kept_without_one(
+    log: MemoryJournal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mailboat.jobs.topic.CHECKPOINT_RECORDS", 1)
+    monkeypatch.setattr("mailboat.jobs.topic.MAX_PARTS", 0)
+    with closing(open_job_topic(log.another_handle())) as topic:
+        topic.add([NewJob("mail")])
+        assert topic.is_checkpoint_due()
+        end = topic.write_checkpoint().next_offset
+        assert not topic.is_checkpoint_due()
+        assert topic.next_offset == end
+    assert "no checkpoint, as its jobs take 1 parts" in caplog.text
+
+
 @pytest.mark.parametrize("content", [b"\x12\x02!!", b"\xff"])
 def test_checkpoint_with_invalid_values_is_passed_at_a_start(log: MemoryJournal, content: bytes) -> None:
     with closing(open_job_topic(log.another_handle())) as writer:

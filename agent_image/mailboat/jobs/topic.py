@@ -44,6 +44,7 @@ from mailboat.model.messages import JOB_TOPIC
 from mailboat.model.positions import Bounds
 from mailboat.wire.headers import CHECKPOINT_PART, Headers, message_type_of
 from mailboat.wire.job_records import (
+    MAX_PARTS,
     check_columns,
     decode_checkpoint,
     decode_job_record,
@@ -279,6 +280,10 @@ class JobTopic:
         # Column by column: a copy of all rows in addition to the parts takes as much memory again.
         state = self.fold.capture(self.next_offset, has_rows=False)
         parts = deque(encode_checkpoint(state, self.fold.table.columns()))
+        if len(parts) > MAX_PARTS:  # readers refuse it; without it, starts read on from the one before
+            _LOG.warning("topic %s: no checkpoint, as its jobs take %d parts of %d", self._topic, len(parts), MAX_PARTS)
+            self._records_since_checkpoint = self._bytes_since_checkpoint = 0
+            return self._journal.bounds(self._topic)
         previous, as_of, size = self._previous_checkpoint, parts[0].as_of, sum(len(part.content) for part in parts)
         # One at a time: a batch of them may exceed the largest request of a broker, and two copies of all take
         # more memory than the jobs.
