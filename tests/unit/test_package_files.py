@@ -263,6 +263,17 @@ def test_files_of_metadata_that_packages_leave_out_are_known(checkout: VaultSour
                 assert package.node_types() == {"META-INF/vault/nodetypes.cnd": b"x"}
 
 
+def test_a_checkout_with_the_root_of_everything_owns_what_is_removed_from_its_top(checkout: VaultSource) -> None:
+    """FileVault keeps nodes at the top that a package does not have; who publishes a checkout means all of it."""
+    folder = Path(checkout.uri)
+    (folder / "META-INF/vault/filter.xml").write_text(
+        '<workspaceFilter version="1.0"><filter root="/"/></workspaceFilter>'
+    )
+    with closing(open_checkout_source(folder)) as source:
+        everything = filter_for([ROOT], [ROOT])
+        assert source.filter_within(everything) == everything
+
+
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_node_types_beyond_the_limit_are_refused(checkout: VaultSource, tmp_path: Path, is_zip: bool) -> None:
     folder, file = Path(checkout.uri), tmp_path / "x.zip"

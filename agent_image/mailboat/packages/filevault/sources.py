@@ -260,8 +260,7 @@ def _opened_checkout(folder: Path) -> VaultSource:
     content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
     properties = {} if content is None else parse_properties(content)
     check_properties(properties)
-    if owned is not None and is_of_everything(owned):
-        owned = imported_filter(owned, properties, aggregates, directory)
+    # A root `/` stays: who publishes a checkout owns all of it, and a node that is removed at its top is a deletion.
     metadata = Metadata(_files_of(folder / _META), owned, properties)
     return VaultSource(str(folder), aggregates, directory, None, metadata)
 
