@@ -312,7 +312,7 @@ def test_an_agent_that_may_not_be_served_is_refused_before_anything_is_made(
     file = write("open", {"publishers": [{"name": "author", "source": str(site)}]}, http=http)
     done = mailboat("agent", "run", "--config", file, token="one-for-both")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ConfigInvalid: http.")
+    assert done.stderr.startswith(f"error: ConfigInvalid: {file}:8: http.")
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 

@@ -87,7 +87,13 @@ class JobTopic:
     """One job topic and its fold. To be used by one thread, except for `append` and `interrupt`."""
 
     def __init__(
-        self, journal: Journal, topic: TopicName, listener: Listener | None = None, *, start: Offset | None = None
+        self,
+        journal: Journal,
+        topic: TopicName,
+        listener: Listener | None = None,
+        *,
+        start: Offset | None = None,
+        max_parts: int = MAX_PARTS,
     ) -> None:
         """Restore the last checkpoint; the records behind it are for `follow`.
 
@@ -96,12 +102,14 @@ class JobTopic:
             topic: Its name.
             listener: Called with each record.
             start: Restore the last checkpoint that is not behind this offset.
+            max_parts: Write no checkpoint of more; readers refuse more than `MAX_PARTS`.
 
         Raises: JobLogIncompleteError, TopicMissingError, JournalUnavailableError, JournalCorruptError.
         """
         self._journal = journal
         self._topic = topic
         self._listener = listener
+        self._max_parts = max_parts
         self._checkpoint_bytes = 0
         self._records_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
@@ -280,8 +288,9 @@ class JobTopic:
         # Column by column: a copy of all rows in addition to the parts takes as much memory again.
         state = self.fold.capture(self.next_offset, has_rows=False)
         parts = deque(encode_checkpoint(state, self.fold.table.columns()))
-        if len(parts) > MAX_PARTS:  # readers refuse it; without it, starts read on from the one before
-            _LOG.warning("topic %s: no checkpoint, as its jobs take %d parts of %d", self._topic, len(parts), MAX_PARTS)
+        if len(parts) > self._max_parts:  # readers refuse it; without it, starts read on from the one before
+            text = "topic %s: no checkpoint, as its jobs take %d parts of %d"
+            _LOG.warning(text, self._topic, len(parts), self._max_parts)
             self._records_since_checkpoint = self._bytes_since_checkpoint = 0
             return self._journal.bounds(self._topic)
         previous, as_of, size = self._previous_checkpoint, parts[0].as_of, sum(len(part.content) for part in parts)
