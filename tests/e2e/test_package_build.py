@@ -40,7 +40,7 @@ MINUTE = 60
 pytestmark = pytest.mark.timeout(1200)
 
 TREE = files_of(ROOT / "docs")
-SMALL = {"memory": "512Mi", "cpuRequest": "100m"}
+SMALL = {"memory": "512Mi", "cpuRequest": "50m"}
 
 
 class SparkParts(NamedTuple):

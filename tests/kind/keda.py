@@ -34,4 +34,5 @@ def install(environment: Mapping[str, str], cluster: str) -> None:
         manifests = re.sub(rf"image: ghcr\.io/kedacore/{name}:\S+", f"image: {image}", manifests)
     manifests = manifests.replace("imagePullPolicy: Always", "imagePullPolicy: Never")
     manifests = re.sub(r"initialDelaySeconds: \d+", "initialDelaySeconds: 2", manifests)
+    manifests = manifests.replace("cpu: 100m", "cpu: 5m")  # two cores are for the pods of the tests
     apply(environment, manifests, *_WAITED)

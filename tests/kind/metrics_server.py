@@ -27,4 +27,5 @@ def install(environment: Mapping[str, str], cluster: str) -> None:
     image = load_program(environment, cluster, "metrics-server", "/metrics-server", METRICS_SERVER)
     manifests = re.sub(r"image: \S*/metrics-server:\S+", f"image: {image}", manifests)
     manifests = re.sub(r"initialDelaySeconds: \d+", "initialDelaySeconds: 2", manifests)
+    manifests = manifests.replace("cpu: 100m", "cpu: 5m")  # two cores are for the pods of the tests
     apply(environment, manifests, *_WAITED)
