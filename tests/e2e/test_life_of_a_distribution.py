@@ -99,7 +99,7 @@ def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
         release(cluster, CHART, "--wait", *settings_of(story), dashboard)
     story.namespace.apply_text(present)
     # a field of this chart; thirty members go one after the other in these tests, two minutes longer by default
-    # Twenty members of 20m each, beside the pods of two other stories, would ask for more than two cores: they would wait
+    # Twenty members of 20m each would ask for more than two cores together with the pods of two other stories, and wait
     # for each other as Pending.
     story.change_pool(drain="1s", resources={"requests": {"cpu": "5m"}})
 
