@@ -330,6 +330,7 @@ def test_a_snapshot_of_other_roots_is_listed_with_them_and_refused_before_it_is_
     part = SubscriberAgentConfig("part", f"sqlite:{fleet.folder / 'part'}", roots=("/a.html",))
     fleet.subscribers = (*fleet.subscribers, part)
     with fleet.served() as (process, client):
+        wait_until(lambda: fleet.position(part.target) == 2)  # `served` waits for the other subscriber only
         client.store_snapshot(part.target, "part")
         process.workspace.blobs.delete(bytes.fromhex(str(client.snapshots()[1].sha256)))
         with pytest.raises(SnapshotPartialError, match=r"holds /a.html only, the subscriber of .* imports /$"):

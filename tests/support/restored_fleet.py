@@ -93,9 +93,10 @@ class Fleet:
             wait_until(lambda: self.position() == 2)
             yield process, client
 
-    def position(self) -> int | None:
+    def position(self, target: str | None = None) -> int | None:
+        """The next offset of a target, of `web` by default; None before its first import."""
         try:
-            with opened_ledger(self.target) as ledger:
+            with opened_ledger(target or self.target) as ledger:
                 position = ledger.position()
         except UsageError:
             return None
