@@ -10,7 +10,6 @@ import pytest
 from mailboat.clock import SystemClock
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.fold import JobFold
-from mailboat.jobs.job_worker import Call, JobWorker, WorkerSettings
 from mailboat.jobs.leases import RULES
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.selection import (
@@ -196,23 +195,6 @@ def test_worker_that_ends_its_calls_holds_up_no_newer_one(desk: Desk) -> None:
         assert again.fold.capture(again.next_offset) == topic.fold.capture(topic.next_offset)
     states = [topic.fold.table.state(job) for job in desk.jobs[:2]]
     assert states == [None, JobState.QUEUED], "one was renewed, the lease of the other is over"
-
-
-def test_worker_that_stops_leaves_the_queues_to_others_while_its_calls_run(desk: Desk) -> None:
-    def handler(_: Call) -> None:
-        with closing(open_job_topic(desk.journal)) as topic:
-            topic.follow()
-            while topic.fold.workers[worker.worker_id].topics:
-                topic.follow(PATIENCE_SECONDS)
-
-    settings = WorkerSettings("worker", 1, {"mail": handler})
-    worker = JobWorker(desk.source, settings, SystemClock(), random.Random(1), NoFailpoints())
-    worker.turn(0.0)
-    worker.turn(0.0)
-    worker.stop(PATIENCE_SECONDS)
-    with closing(open_job_topic(desk.journal)) as topic:
-        topic.follow()
-        assert (topic.fold.workers, topic.fold.table.state(desk.jobs[0])) == ({}, None), "it ended with its result"
 
 
 def test_checkpoints_are_written_by_a_worker_of_the_newest_version(desk: Desk) -> None:

@@ -47,6 +47,7 @@ class WorkerTurn(NamedTuple):
         results: Calls that ended.
         renewals: Leases that it still needs.
         wait_seconds: How long the agent may wait for calls; with results or renewals it does not wait.
+        is_ending: Whether it ends its calls, and claims nothing further.
     """
 
     worker: str
@@ -57,6 +58,7 @@ class WorkerTurn(NamedTuple):
     results: Sequence[JobResult] = ()
     renewals: Sequence[Renewal] = ()
     wait_seconds: float = 0.0
+    is_ending: bool = False
 
 
 class HttpJobs:
@@ -157,6 +159,7 @@ class HttpJobs:
                 for each in turn.renewals
             ],
             "wait_seconds": turn.wait_seconds,
+            "ending": turn.is_ending,
         }
         path = f"{_worker(turn.worker)}/turns"
         return self._ask(Operation("POST", path, TurnView, body=body, wait_seconds=turn.wait_seconds))

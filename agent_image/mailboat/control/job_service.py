@@ -371,9 +371,11 @@ class JobService:
         with self._opened(max_age_seconds) as source:
             workers = source.topic.fold.workers
             self._check_worker(offer.worker)
-            if offer.worker in self._left:
+            known = workers.get(offer.worker)
+            # A claim that is under way must not bring back a worker that left, or the topics of one that ends.
+            if offer.worker in self._left or (known is not None and not known.topics and not offer.is_ending):
                 return PollResult()
-            if offer.worker not in workers and len(workers) >= _MAX_WORKERS:
+            if known is None and len(workers) >= _MAX_WORKERS:
                 raise ThrottledError(
                     f"{len(workers)} workers are live already", retry_after_seconds=_WORKERS_RETRY_SECONDS
                 )

@@ -40,7 +40,7 @@ class HttpSource:
         self._wake = threading.Event()
 
     def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> PollResult:
-        self._offer = offer
+        self._heed(offer)
         now = self._clock.monotonic()
         if self._asked is None and (free or now - self._asked_at >= _BUSY_SECONDS):
             self._asked_at = now
@@ -65,17 +65,25 @@ class HttpSource:
         free: int = 0,
         held: Collection[CallId] = (),
     ) -> PollResult:
-        self._offer = offer
+        self._heed(offer)
         is_claiming = self._asked is not None
         turn = self._turn(0 if is_claiming else free, held)
         learned = self._learned(self._jobs.turn(turn._replace(results=results, renewals=renewals)))
         # The claim that is under way gives its calls itself: a call that both gave could run twice.
         return learned._replace(claimed=()) if is_claiming else learned
 
+    def _heed(self, offer: Offer) -> None:
+        if offer.is_ending and not self._offer.is_ending:
+            # The agent learns of the end at once: a claim that is under way may wait in it for long, and for topics
+            # that this worker takes no longer. What it gives is given again, since the worker does not name it.
+            self._asked, self._asked_at = None, self._clock.monotonic() - _BUSY_SECONDS
+        self._offer = offer
+
     def _turn(self, free: int, held: Collection[CallId]) -> WorkerTurn:
         self._told.intersection_update(held)
         known = {(call.token, call.job): call in self._told for call in held}
-        return WorkerTurn(self._offer.worker, self._offer.slots, self._offer.topics, free, known)
+        offer = self._offer
+        return WorkerTurn(offer.worker, offer.slots, offer.topics, free, known, is_ending=offer.is_ending)
 
     def _learned(self, view: TurnView) -> PollResult:
         polled = PollResult(

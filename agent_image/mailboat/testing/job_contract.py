@@ -29,7 +29,7 @@ from mailboat.model.jobs import (
     QueueSettings,
     offset_of,
 )
-from mailboat.testing.journal_harness import FOREVER, JournalHarness, new_topic_name
+from mailboat.testing.journal_harness import FOREVER, JournalHarness, in_background, new_topic_name
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
 
@@ -222,6 +222,29 @@ class JobContract:
         jobs.stop_workers()
         assert ended == [False], "it was not asked to stop"
         assert jobs.states(added) == [JobState.SUCCEEDED]
+
+    def test_worker_that_stops_leaves_the_queues_to_others_while_its_calls_run(self, jobs: Jobs) -> None:
+        started, release = threading.Event(), threading.Event()
+
+        def work(_: Call) -> None:
+            started.set()
+            release.wait()
+
+        def topics() -> list[Sequence[str]]:
+            jobs.topic.follow(0.1)
+            return [worker.topics for worker in jobs.topic.fold.workers.values()]
+
+        jobs.start_worker({"mail": work})
+        added = jobs.add(NewJob("mail", keep=True))
+        assert started.wait(PATIENCE_SECONDS)
+        with in_background(jobs.stop_workers):
+            try:
+                wait_until(lambda: topics() == [()])
+                # longer than between two looks of an agent for a claim that is under way
+                assert [topics() for _ in range(3)] == [[()]] * 3
+            finally:
+                release.set()
+        jobs.wait_for(added, JobState.SUCCEEDED)
 
     def test_a_job_out_of_bounds_is_refused_and_not_appended(self, jobs: Jobs) -> None:
         with pytest.raises(UsageError, match="lease_ms is 1"):

@@ -262,6 +262,8 @@ class TurnOrder:
         results: Calls that ended.
         renewals: Leases that it still needs.
         wait_seconds: How long to wait for calls. A request with results or renewals is answered at once.
+        ending: Whether the worker ends its calls. From then on nothing is claimed for it, and its topics are left to
+            others.
     """
 
     topics: Annotated[tuple[Annotated[str, Field(max_length=700)], ...], Field(min_length=1, max_length=64)]
@@ -271,6 +273,7 @@ class TurnOrder:
     results: Annotated[tuple[ResultOrder, ...], Field(max_length=MAX_BATCH)] = ()
     renewals: Annotated[tuple[RenewalOrder, ...], Field(max_length=MAX_BATCH)] = ()
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+    ending: bool = False
 
 
 async def _wanted_jobs(
@@ -419,7 +422,7 @@ async def take_turn(
 
     Without them it is a long poll: answers when there are calls to make or to stop, else after `wait_seconds`.
     """
-    offer = Offer(worker, order.slots, tuple(parse_pattern(topic) for topic in order.topics))
+    offer = Offer(worker, order.slots, tuple(parse_pattern(topic) for topic in order.topics), order.ending)
     held = {CallId(Token(each.token), parse_job_id(each.job)): each.stop_seen for each in order.held}
     told = {call for call, stop_seen in held.items() if stop_seen}
     if order.results or order.renewals:
