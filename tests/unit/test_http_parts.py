@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,12 +47,14 @@ from mailboat.http.bodies import is_json, json_fault
 from mailboat.http.connections import GuardedProtocol, StrictConnection, displaced, guarded_protocol
 from mailboat.http.gate import RESERVED, Gate
 from mailboat.http.rates import MAX_CALLERS, RateLimiter, network_of
+from mailboat.http.server import _listen, _QuietServer, _uvicorn_config
 from mailboat.http.sling_documents import Selected, selected, time_text
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.telemetry.meters import RequestRecorder
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.wait import PATIENCE_SECONDS
 from starlette.responses import PlainTextResponse
 from uvicorn.server import ServerState
 
@@ -565,3 +569,23 @@ def test_facts_with_any_name_are_read_from_a_problem_document() -> None:
     error = error_of(problem, "http://agent.example")
     assert error is not None
     assert (error.message, error.where) == ("d", facts)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_connection_that_is_accepted_while_the_server_ends_is_closed(turns: int) -> None:
+    async def end_after_accept(client: socket.socket) -> None:
+        server = _QuietServer(_uvicorn_config(PlainTextResponse("served"), HttpConfig()))
+        listening = _listen(HttpConfig(port=0))
+        serving = asyncio.create_task(server.serve([listening]))
+        await asyncio.to_thread(server.ready.wait, PATIENCE_SECONDS)
+        client.connect(listening.getsockname())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        server.end(30.0)
+        await serving
+
+    with socket.socket() as client:
+        asyncio.run(end_after_accept(client))
+        client.settimeout(PATIENCE_SECONDS)
+        assert client.recv(1) == b""
+    gc.collect()  # a transport that nothing closed warns, and fails the test

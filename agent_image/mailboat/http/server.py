@@ -131,6 +131,18 @@ class _QuietServer(uvicorn.Server):
         if not self.should_exit:
             await self._ended.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more, then close what was accepted."""
+        loop = asyncio.get_running_loop()
+        for listening in sockets or ():
+            loop.remove_reader(listening)
+        # CPython loses a connection that it accepted just before its server is closed, with a traceback in the log
+        # (https://github.com/python/cpython/issues/109564): its transport is made one turn of the loop after the
+        # accept, and uvicorn sees it after one more.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
     def end(self, seconds: float) -> None:
         """End within some seconds. From any thread."""
         # at least a second: with 0 uvicorn logs an error also where no request is under way
