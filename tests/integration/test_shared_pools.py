@@ -257,6 +257,28 @@ def test_a_suspended_pool_imports_nothing_until_it_is_resumed(engine: Engine, st
     wait_until(lambda: len(engine.statuses()) == 1)
 
 
+def test_an_import_that_began_before_the_pool_was_suspended_ends_after_it_is_resumed(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    hook = Hook(holding="/a")
+    publish(engine, "/a")
+    member = stores.member("m1", processors=Processors(before=hook))
+    members.start(member)
+    assert hook.held.wait(PATIENCE_SECONDS)
+    # It asks for commands twice a second; before it does, only the target says that imports are suspended.
+    other = stores.member("m2", processors=Processors(before=Hook()))
+    members.start(other)
+    wait_until(lambda: other.sling_id is not None)
+    assert other.sling_id is not None
+    engine.send(COMMANDS, SuspendMessage(other.sling_id, POOL, suspended=True, command_id="s1"))
+    wait_until(lambda: [result.state for result in engine.results()] == [CommandState.DONE])
+    hook.release.set()
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.SUSPENDED)
+    assert engine.statuses() == []
+    engine.send(COMMANDS, SuspendMessage(other.sling_id, POOL, suspended=False, command_id="s2"))
+    wait_until(lambda: len(engine.statuses()) == 1)
+
+
 def test_a_package_in_pieces_is_imported_whole_by_one_member(engine: Engine, stores: Stores, members: Members) -> None:
     text = "page " * 40_000
     source = page_source("/big", text=text)

@@ -56,7 +56,7 @@ from mailboat.subscriber.subscriber_settings import (
 )
 
 _LOG: Final = logging.getLogger(__name__)
-_SUSPENDED_SECONDS: Final = 1.0
+_SUSPENDED: Final = Result(Outcome.SNOOZE, "imports are suspended", 1.0)
 _HALT_SECONDS: Final = 5.0
 """How long a package waits that stopped a member: another member may be able to import it."""
 
@@ -68,6 +68,10 @@ class ImporterLostError(PermanentError):
     """
 
     is_of_package = True
+
+
+class _SuspendedError(Exception):
+    """Imports are suspended. Never leaves this module."""
 
 
 class ImportCounts:
@@ -229,9 +233,7 @@ class PackageImport:
 
     def __call__(self, call: Call) -> Result:
         """Import the package of a job, unless imports are suspended. Never raises."""
-        if self.suspension() is not None:
-            return Result(Outcome.SNOOZE, "imports are suspended", _SUSPENDED_SECONDS)
-        return self._run(call)
+        return self._run(call) if self.suspension() is None else _SUSPENDED
 
     def _run(self, call: Call) -> Result:
         ((_, new),) = call.jobs.items()
@@ -256,6 +258,8 @@ class PackageImport:
             self._import(attempt, record, message)
         except StopAskedError:
             return Result(Outcome.SNOOZE, "the member ends, or its lease is over", 0.0)
+        except _SuspendedError:
+            return _SUSPENDED
         except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
             return self._decided(attempt, Failure(record, error, message))
         return Result()
@@ -291,6 +295,10 @@ class PackageImport:
         began = recorder.begin()
         with closing(CommandHandler(self._settings, ports, _ignore)) as commands:
             commands.load(is_read=False)
+            # Another member may have taken and answered the command; the target has what holds for all of them.
+            self._suspension = commands.suspension()
+            if self._suspension is not None:
+                raise _SuspendedError
             commands.begin()
             with target.batch() as batch:
                 self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
