@@ -249,13 +249,12 @@ class PackageImport:
         record, message = Record(package.offset, b"", (), None, 0), None
         try:
             found = self._record(attempt)
-            if found is None:
-                return Result()
-            record = found
-            message = self._decoded(record)
-            # After the record was read: a package that is gone or done must not be given up.
-            self._refuse_lost(call)
-            self._import(attempt, record, message)
+            if found is not None:
+                record = found
+                message = self._decoded(record)
+                # After the record was read: a package that is gone or done must not be given up.
+                self._refuse_lost(call)
+                self._import(attempt, record, message)
         except StopAskedError:
             return Result(Outcome.SNOOZE, "the member ends, or its lease is over", 0.0)
         except _SuspendedError:
