@@ -279,6 +279,27 @@ def test_an_import_that_began_before_the_pool_was_suspended_ends_after_it_is_res
     wait_until(lambda: len(engine.statuses()) == 1)
 
 
+def test_a_suspended_pool_redrives_a_package_once_it_is_resumed(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    hook = Hook(failing="/a")
+    publish(engine, "/a")
+    member = stores.member("m1", processors=Processors(before=hook))
+    members.start(member)
+    wait_until(lambda: [status for _, status in outcomes(engine)] == [PackageStatus.REMOVED_FAILED])
+    hook._failing = ""  # the receiver of the hook works again
+    sling_id = member.sling_id
+    assert sling_id is not None
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=True, command_id="s1"))
+    engine.send(COMMANDS, RedriveMessage(sling_id, POOL, Offset(0), AUTHOR, "r1", 1))
+    wait_until(lambda: [result.command_id for result in engine.results()] == ["s1"])
+    wait_until(lambda: stores.open_commands() == 1)
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=False, command_id="s2"))
+    wait_until(lambda: len(engine.results()) == 3)
+    assert {result.state for result in engine.results()} == {CommandState.DONE}
+    assert (stores.place / "a").exists()
+
+
 def test_a_package_in_pieces_is_imported_whole_by_one_member(engine: Engine, stores: Stores, members: Members) -> None:
     text = "page " * 40_000
     source = page_source("/big", text=text)

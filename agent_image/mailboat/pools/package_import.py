@@ -213,9 +213,10 @@ class PackageImport:
                 commands.load(is_read=is_read)
                 commands.take(position, lambda _: False)
                 commands.settle_due(position)
-                self._redrive(ports, position)
-                commands.settle_redrives()
                 self._suspension = commands.suspension()
+                if self._suspension is None:
+                    self._redrive(ports, position)
+                commands.settle_redrives()
                 return commands.has_open
 
     def _redrive(self, ports: SubscriberPorts, position: Position) -> None:
