@@ -6,13 +6,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from mailboat.api.records import DistributionPage
 from mailboat.clock import milliseconds_now
 from mailboat.config.topic_settings import TopicSettings
+from mailboat.control.builds import BuildsSeen
 from mailboat.control.distribution_lookup import Distributions
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start
-from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
-from mailboat.model.messages import PACKAGE_TOPIC, Action, PackageMessage
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, SlingId, TopicName
+from mailboat.model.messages import PACKAGE_TOPIC, Action, BulkPart, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
@@ -52,6 +54,10 @@ class ReaderOverHoles:
             if records or batch.is_at_end:
                 return RecordBatch(records, batch.next_offset, batch.is_at_end)
 
+    @property
+    def next_offset(self) -> Offset:
+        return self._reader.next_offset
+
     def close(self) -> None:
         self._reader.close()
 
@@ -59,11 +65,12 @@ class ReaderOverHoles:
 class LogThatIsTrimmed(LogWithHoles):
     """A log whose first records are removed each time before it is read."""
 
-    def __init__(self, journal: MemoryJournal) -> None:
+    def __init__(self, journal: MemoryJournal, removed: int = 100) -> None:
         super().__init__(journal, range(0))
+        self._removed = Offset(removed)
 
     def reader(self, topic: TopicName, start: Start) -> ReaderOverHoles:
-        self._journal.truncate(topic, Offset(100))
+        self._journal.truncate(topic, self._removed)
         return super().reader(topic, start)
 
 
@@ -93,6 +100,36 @@ def test_package_is_found_by_its_id_in_a_log_with_holes(before: int, holes: rang
 def test_package_is_found_by_its_id_while_retention_removes_the_first_records() -> None:
     journal, name = log_with_package(300)
     assert search_of(LogThatIsTrimmed(journal)).find(AUTHOR, name, None).record.offset == 300
+
+
+@pytest.mark.parametrize("removed", [4_900, 4_995, 5_000])
+def test_requests_are_listed_while_retention_removes_the_first_records(removed: int) -> None:
+    journal, _ = log_with_package(50)
+    listed = search_of(LogThatIsTrimmed(journal, removed)).page(AUTHOR, None, 10)
+    assert listed == DistributionPage((), None)
+
+
+def test_builds_are_listed_while_retention_removes_the_first_records() -> None:
+    journal, _ = log_with_package(50)
+    for sequence in range(3):
+        part = BulkPart(BuildId("release-7"), sequence, 3)
+        message = PackageMessage(
+            SlingId("0"),
+            PackageId(f"part-{sequence}"),
+            Action.DELETE,
+            "tree",
+            AUTHOR,
+            paths=(NodePath("/a"),),
+            bulk=part,
+        )
+        headers, value = encode_message(message)
+        journal.append(PACKAGE_TOPIC, [NewRecord(value, headers)])
+    complete = SimpleNamespace(are_complete_since=lambda _: True)
+    state = SimpleNamespace(status_follower=complete, statuses_heard_at_seconds=lambda: 0.0)
+    workspace = SimpleNamespace(journal=LogThatIsTrimmed(journal, 5_001), package_topic=PACKAGE_TOPIC)
+    seen = BuildsSeen(cast("Any", workspace), cast("Any", state), cast("Any", SimpleNamespace(members=tuple)))
+    (build,) = seen.list()
+    assert (build.first_offset, build.last_offset) == (5_001, 5_002)
 
 
 def test_search_that_has_found_its_package_hides_no_ctrl_c() -> None:

@@ -25,8 +25,8 @@ from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import JournalState
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus
 from mailboat.discovery.topology import AgentKey
-from mailboat.errors import BuildMissingError
-from mailboat.journal.port import ReadLimits, Record
+from mailboat.errors import BuildMissingError, PositionOutOfRangeError
+from mailboat.journal.port import Edge, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, BuildId, Offset
 from mailboat.model.messages import BulkPart, PackageMessage
 from mailboat.model.positions import LogIdentity
@@ -108,8 +108,16 @@ class BuildsSeen:
         if self._next is not None and self._next > bounds.next_offset:  # the log is another one
             self._builds.clear()
             start = Offset(earliest)
-        with closing(journal.reader(topic, start)) as reader:
-            while reader.next_offset < bounds.next_offset:
+        try:
+            self._read(start, bounds.next_offset)
+        except PositionOutOfRangeError:
+            # Retention removed records since the bounds were read, and with them all that was read before.
+            self._builds.clear()
+            self._read(Edge.EARLIEST, bounds.next_offset)
+
+    def _read(self, start: Start, end: Offset) -> None:
+        with closing(self._workspace.journal.reader(self._workspace.package_topic, start)) as reader:
+            while reader.next_offset < end:
                 batch = reader.read(_READ, 0.0)
                 for record in batch.records:
                     self._take(record)

@@ -84,16 +84,24 @@ class Distributions:
         journal, topic = self._workspace.journal, self._workspace.package_topic
         bounds = journal.bounds(topic)
         end = bounds.next_offset if before is None else max(bounds.earliest_offset, min(before, bounds.next_offset))
-        lowest, found = max(bounds.earliest_offset, end - _LISTED_RECORDS), list[Found]()
-        stride = max_items
+        earliest, found = bounds.earliest_offset, list[Found]()
+        lowest, stride = max(earliest, end - _LISTED_RECORDS), max_items
         while end > lowest and len(found) < max_items:
             begin = Offset(max(lowest, end - stride))
-            found += reversed(list(self._between(publisher, begin, Offset(end))))
+            try:
+                found += reversed(list(self._between(publisher, begin, Offset(end))))
+            except PositionOutOfRangeError:
+                # Retention removed records since the bounds were read.
+                earliest = journal.bounds(topic).earliest_offset
+                if earliest <= begin:
+                    raise
+                lowest = max(lowest, earliest)
+                continue
             end, stride = begin, stride * 2  # where others' packages stand between: few long reads, not many short ones
         shown = found[:max_items]
         last = shown[-1].record.offset if len(found) >= max_items else end
         views = tuple(_with_shown_paths(self.view(publisher, package)) for package in shown)
-        return DistributionPage(views, last if last > bounds.earliest_offset else None)
+        return DistributionPage(views, last if last > earliest else None)
 
     def _between(self, publisher: AgentName, begin: Offset, end: Offset) -> Iterator[Found]:
         with closing(self._workspace.journal.reader(self._workspace.package_topic, begin)) as reader:
