@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,33 @@ def test_a_demo_that_is_ended_leaves_nothing_running(tmp_path: Path) -> None:
     assert left_running(tmp_path) == []
 
 
+def test_demo_on_a_terminal_keeps_its_agents_until_enter(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "only.txt").write_text("x")
+    words = [*PROGRAM, "demo", "site", "--subscribers", "1", "--seconds", "0"]
+    outer, inner = os.openpty()
+    with subprocess.Popen(words, cwd=tmp_path, stdin=inner, stdout=inner, stderr=inner) as demo:
+        os.close(inner)
+        shown = printed_until(outer, "Press Enter or Ctrl-C here to end the demo.")
+        printed = next(line for line in shown.splitlines() if " publish /only.txt" in line)
+        published = run(*shlex.split(printed)[1:], folder=tmp_path)
+        os.write(outer, b"\n")
+        assert "All agents have ended." in printed_until(outer, "Next:")
+        assert demo.wait(250) == 0
+    os.close(outer)
+    assert re.search(r"All agents still run, with the dashboard at http://127\.0\.0\.1:\d+/", shown)
+    assert re.search(r"^imported by 1/1 in ", published.stdout, re.MULTILINE), published.stderr
+    assert left_running(tmp_path) == []
+
+
+def printed_until(terminal: int, end: str) -> str:
+    """What a terminal shows, up to a text."""
+    shown = ""
+    while end not in shown:
+        shown += os.read(terminal, 65_536).decode(errors="replace")
+    return shown
+
+
 @pytest.mark.long("trees-and-demos")
 def test_the_demo_runs_again_in_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
@@ -178,7 +206,7 @@ def test_the_demo_refuses_what_it_cannot_play(
 def play(tmp_path: Path) -> Any:
     """Plays a script whose processes are given by their commands."""
 
-    def played(commands: dict[str, list[str]], control: Any) -> DemoState:
+    def played(commands: dict[str, list[str]], control: Any, is_over: Callable[[], bool] | None = None) -> DemoState:
         agents = [DemoProcess(AUTHOR), DemoProcess(GOLDEN, [SubscriberProgress(GOLDEN, "files:x")])]
         plan = demo_run.DemoPlan(
             home=tmp_path,
@@ -186,10 +214,15 @@ def play(tmp_path: Path) -> Any:
             mistake="/a",
             agents=agents,
             pace_seconds=0.0,
+            block_seconds=0.0,
             command=commands.__getitem__,
             control=control,
         )
-        return demo_run.DemoRun(plan, LineScreen(sys.stderr), SystemClock()).play()
+        run = demo_run.DemoRun(plan, LineScreen(sys.stderr), SystemClock())
+        with run.play() as state:
+            if is_over is not None:
+                run.stay(is_over)
+        return state
 
     return played
 
@@ -226,3 +259,22 @@ def test_a_demo_in_which_nothing_moves_is_given_up(play: Any, monkeypatch: pytes
 def test_a_process_that_does_not_end_well_fails_the_demo(play: Any) -> None:
     with pytest.raises(DemoFailedError, match="author ended with exit code -15 after SIGTERM"):
         play({AUTHOR: READY, GOLDEN: READY}, FakeControl(FakeSubscriber(GOLDEN, next_offset=1)))
+
+
+def test_a_demo_that_stays_reports_an_agent_that_ends(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = ""
+
+    def is_over() -> bool:
+        nonlocal shown
+        shown += capsys.readouterr().err
+        return "golden   ended with exit code 3" in shown
+
+    brief = [*READY[:2], READY[2].replace("time.sleep(60)", "time.sleep(1); sys.exit(3)")]
+    with pytest.raises(DemoFailedError, match="author ended with exit code -15"):
+        play({AUTHOR: READY, GOLDEN: brief}, FakeControl(FakeSubscriber(GOLDEN, next_offset=1)), is_over)
+
+
+def test_a_demo_ended_by_ctrl_c_allows_agents_that_got_it_too(play: Any) -> None:
+    polite = [*READY[:2], "import signal; signal.signal(15, lambda *_: sys.exit(130)); " + READY[2]]
+    polite[2] = polite[2].replace("import signal;", "import signal, sys;")
+    play({AUTHOR: polite, GOLDEN: polite}, FakeControl(FakeSubscriber(GOLDEN, next_offset=1)))

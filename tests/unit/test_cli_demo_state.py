@@ -105,14 +105,12 @@ def test_twenty_subscribers_are_golden_three_groups_and_one_that_is_late() -> No
     assert processes_of(2) == [(GOLDEN, [GOLDEN]), (LATE, ["edge-1"])]
 
 
-def test_nothing_is_published_before_everyone_who_is_early_is_ready() -> None:
+def test_author_starts_first_and_publishes_when_all_early_agents_are_ready() -> None:
     state = board_of(20)
-    assert [agent.name for step, agent in decide_steps(state) if step is NextStep.START] == [
-        AUTHOR,
-        GOLDEN,
-        "group-1",
-        "group-2",
-        "group-3",
+    assert list(decide_steps(state)) == [(NextStep.START, state.agents[0])]
+    play(state, NextStep.START, state.agents[0])
+    assert [(step, agent.name) for step, agent in decide_steps(state)] == [
+        (NextStep.START, name) for name in (GOLDEN, "group-1", "group-2", "group-3")
     ]
     for agent in state.agents[:-1]:
         play(state, NextStep.START, agent)

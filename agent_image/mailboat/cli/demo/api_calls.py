@@ -23,7 +23,7 @@ from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, MISTAKE_ID
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.processes import EventPipe
 from mailboat.clock import Clock
-from mailboat.errors import DemoFailedError, RetryableError
+from mailboat.errors import DemoFailedError, QueueMissingError, RetryableError
 from mailboat.model.requests import DistributionRequest, parse_request
 
 _POLL_SECONDS: Final = 0.25
@@ -130,7 +130,7 @@ class DemoRequests:
         try:
             head = self._control.queue(AUTHOR, GOLDEN, 0, 1)
             status = self._control.status()
-        except (RetryableError, LookupError):
+        except (RetryableError, QueueMissingError):  # golden starts after the publisher
             return None
         return Seen(status, head.items[0] if head.queue.state == _BLOCKED and head.items else None)
 

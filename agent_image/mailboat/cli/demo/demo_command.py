@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import shutil
 import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,8 +20,16 @@ import typer
 from mailboat.api.client import HttpControl
 from mailboat.cli.demo.configurations import KINDS, Setting, configuration_file, write_configurations
 from mailboat.cli.demo.demo_run import DemoPlan, DemoRun
-from mailboat.cli.demo.demo_state import AUTHOR, LATE, MEMBERS, DemoProcess, SubscriberProgress, processes_of
-from mailboat.cli.demo.outcome import Outcome, held_by, outcome_report
+from mailboat.cli.demo.demo_state import (
+    AUTHOR,
+    BLOCK_SECONDS,
+    LATE,
+    MEMBERS,
+    DemoProcess,
+    SubscriberProgress,
+    processes_of,
+)
+from mailboat.cli.demo.outcome import Held, Outcome, held_by, next_lines, outcome_report
 from mailboat.cli.demo.portions import Survey, cut, survey
 from mailboat.cli.demo.processes import agent_command
 from mailboat.cli.demo.sample_site import write_site
@@ -44,6 +53,11 @@ MARK: Final = "demo"
 _STORAGE_SECTIONS: Final = ("journal", "blobs")
 DIFFERENT_EXIT_CODE: Final = 1
 
+_SECONDS: Final = 12.0
+_WATCHED_SECONDS: Final = 24.0
+_WATCHED_BLOCK_SECONDS: Final = 6.0
+"""A person needs time to open the dashboard, and to read why golden is blocked."""
+
 _PORTS: Final = range(20_000, 28_000)
 """Below the ephemeral ports: a connection, or another server, could take one of those before the publisher."""
 
@@ -64,9 +78,16 @@ def demo(
     ] = None,
     subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=100, help="How many subscribers.")] = 20,
     seconds: Annotated[
-        float,
-        typer.Option("--seconds", min=0, help="Spread the publications over this time."),
-    ] = 12.0,
+        float | None,
+        typer.Option("--seconds", min=0, help="Spread the publications over this time. Default: 12, with --stay 24."),
+    ] = None,
+    stay: Annotated[
+        bool | None,
+        typer.Option(
+            "--stay/--no-stay",
+            help="Keep the agents and the dashboard running until Enter or Ctrl-C. Default: on a terminal.",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -83,11 +104,12 @@ def demo(
     if source is not None and not source.is_dir():
         raise SourceMissingError(f"{source} is not a directory", next_step="mailboat demo DIRECTORY")
     storage = {} if config is None else _storage(config)
+    stays = _is_watched(session) if stay is None else stay
+    seconds = (_WATCHED_SECONDS if stays else _SECONDS) if seconds is None else seconds
     with _ended_by_sigterm():
         home = _new_home(session, storage)
         folder = write_site(home.path / "site") if source is None else source
-        outcome = _play(session, folder, home, DemoOptions(subscribers, seconds, storage))
-        session.show(outcome_report(outcome))
+        outcome = _play(session, folder, home, DemoOptions(subscribers, seconds, storage, stays=stays))
     if not outcome.is_equal:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
 
@@ -106,11 +128,12 @@ def _storage(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """How many subscribers, over which time, and the sections `journal` and `blobs`."""
+    """How many subscribers, over which time, the sections `journal` and `blobs`, and whether the agents stay."""
 
     subscribers: int
     seconds: float
     storage: dict[str, Any]
+    stays: bool
 
 
 @contextmanager
@@ -173,15 +196,44 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
             mistake=_heaviest(found),
             agents=agents,
             pace_seconds=options.seconds / max(1, len(portions)),
+            block_seconds=_WATCHED_BLOCK_SECONDS if options.stays else BLOCK_SECONDS,
             command=lambda name: agent_command(configuration_file(home.path, name)),
             control=control,
         )
-        state = DemoRun(plan, screen, SystemClock()).play()
-    held = {}
-    for follower in state.followers:
-        with closing(open_source(follower.target)) as target:
-            held[follower.name] = held_by(target)
-    return Outcome(state, found, folder, home.path, control.url, expected, held, is_embedded=not options.storage)
+        run = DemoRun(plan, screen, SystemClock())
+        with run.play() as state:
+            held = {follower.name: _held_by_target(follower.target) for follower in state.followers}
+            is_embedded = not options.storage
+            outcome = Outcome(state, found, folder, home.path, control.url, expected, held, is_embedded)
+            stays = options.stays and outcome.is_equal
+            if stays:
+                screen.close()
+                session.show(outcome_report(outcome, is_running=True))
+                with suppress(KeyboardInterrupt):
+                    run.stay(_is_enter_pressed)
+        if stays:
+            for line in ["All agents have ended.", "", *next_lines(outcome)]:
+                screen.say(line)
+    if not stays:
+        session.show(outcome_report(outcome))
+    return outcome
+
+
+def _held_by_target(target: str) -> Held:
+    with closing(open_source(target)) as opened:
+        return held_by(opened)
+
+
+def _is_watched(session: Session) -> bool:
+    """Whether a person is there who sees the dashboard's address and can end the demo."""
+    return session.output is Output.TABLE and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _is_enter_pressed() -> bool:
+    if not sys.stdin.isatty() or not select.select([sys.stdin], [], [], 0)[0]:
+        return False
+    sys.stdin.readline()
+    return True
 
 
 def _free_port() -> int:

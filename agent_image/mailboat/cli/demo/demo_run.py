@@ -7,8 +7,9 @@ thread that calls `play` changes the board.
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, DemoState,
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.processes import Child, Ended, EventPipe, Ready
 from mailboat.cli.demo.screen import NAME_WIDTH, Screen
+from mailboat.cli.error_report import INTERRUPTED_EXIT_CODE
 from mailboat.cli.output import count_text
 from mailboat.clock import Clock
 from mailboat.errors import DemoFailedError, MailboatError
@@ -41,6 +43,7 @@ class DemoPlan:
         mistake: The path whose delete is asked for by mistake.
         agents: The processes.
         pace_seconds: Between two portions, so that there is something to see.
+        block_seconds: How long the block stays before it is cleared.
         command: The command line of a process, by its name.
         control: The publisher's API.
     """
@@ -50,6 +53,7 @@ class DemoPlan:
     mistake: str
     agents: Sequence[DemoProcess]
     pace_seconds: float
+    block_seconds: float
     command: Callable[[str], Sequence[str]]
     control: Control
 
@@ -62,7 +66,9 @@ class DemoRun:
         self._plan = plan
         self._screen = screen
         self._clock = clock
-        self._state = DemoState(len(plan.portions), list(plan.agents), pace_seconds=plan.pace_seconds)
+        self._state = DemoState(
+            len(plan.portions), list(plan.agents), pace_seconds=plan.pace_seconds, block_seconds=plan.block_seconds
+        )
         self._events: EventPipe = queue.SimpleQueue()
         self._requests = DemoRequests(plan.control, self._events, clock)
         self._is_asking = False
@@ -70,21 +76,38 @@ class DemoRun:
         self._children: dict[str, Child] = {}
         self._began = self._moved = clock.monotonic()
 
-    def play(self) -> DemoState:
-        """Play it to the end; nothing runs any more when it returns.
+    @contextmanager
+    def play(self) -> Iterator[DemoState]:
+        """Play the story to its end. The agents run until the context ends.
 
         Raises: DemoFailedError, and whatever the publisher answers.
         """
         with ExitStack() as ends:
             ends.callback(self._stop_children)
-            ends.callback(self._requests.stop)
-            while not self._state.is_done:
-                self._act()
-                self._process_events()
-                self._screen.update(self._state)
-                if self._clock.monotonic() - self._moved > STANDSTILL_SECONDS:
-                    raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
-        return self._state
+            try:
+                self._play_story()
+            finally:
+                self._requests.stop()
+            yield self._state
+
+    def stay(self, is_over: Callable[[], bool]) -> None:
+        """Wait until `is_over`, within `play`; report agents that end meanwhile."""
+        while not is_over():
+            try:
+                received = self._events.get(timeout=_TICK_SECONDS)
+            except queue.Empty:
+                continue
+            if isinstance(received, Ended) and self._children.get(received.child.name) is received.child:
+                del self._children[received.child.name]
+                self._report(received.child.name, f"ended with exit code {received.exit_code}")
+
+    def _play_story(self) -> None:
+        while not self._state.is_done:
+            self._act()
+            self._process_events()
+            self._screen.update(self._state)
+            if self._clock.monotonic() - self._moved > STANDSTILL_SECONDS:
+                raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
 
     def _report(self, name: str, text: str) -> None:
         """Print an event that stays on the screen."""
@@ -199,7 +222,8 @@ class DemoRun:
 
     def _start(self, agent: DemoProcess) -> None:
         command = self._plan.command(agent.name)
-        self._children[agent.name] = Child(self._plan.home, agent.name, command, self._events)
+        with _interrupts_deferred():
+            self._children[agent.name] = Child(self._plan.home, agent.name, command, self._events)
         agent.start()
 
     def _kill(self, agent: DemoProcess) -> None:
@@ -214,7 +238,26 @@ class DemoRun:
             child.ask_to_stop()
         for child in children:
             code = child.wait()
+            if code == INTERRUPTED_EXIT_CODE:  # a terminal sends Ctrl-C to the agents, too
+                continue
             if code and self._state.is_done:
                 raise DemoFailedError(
                     f"{child.name} ended with exit code {code} after SIGTERM", output=child.last_words() or None
                 )
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM at the end: between start and note, they would leave an agent behind."""
+    received: list[int] = []
+    before = {
+        number: signal.signal(number, lambda caught_number, _: received.append(caught_number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for caught in received:
+        signal.raise_signal(caught)

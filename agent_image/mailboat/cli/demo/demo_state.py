@@ -22,8 +22,8 @@ LATE: Final = "late"
 MISTAKE_ID: Final = "demo-mistake"
 """The request id of the mistaken delete."""
 
-BLOCKED_SECONDS: Final = 2.0
-"""For so long the block is shown before it is cleared."""
+BLOCK_SECONDS: Final = 2.0
+"""How long the block stays before it is cleared, by default."""
 
 _FEWEST_FOR_A_STORY: Final = 4
 """With fewer packages there is no time for a mistake or a kill on the way."""
@@ -93,6 +93,11 @@ class DemoProcess:
         self.is_running = self.is_ready = False
 
     @property
+    def was_killed(self) -> bool:
+        """Whether its process was killed; it may run again."""
+        return self.restarts > 0 or (self.is_started and not self.is_running)
+
+    @property
     def slowest(self) -> int:
         """The lowest position of its subscribers."""
         return min((follower.position for follower in self.followers), default=0)
@@ -124,6 +129,7 @@ class DemoState:
         seconds: Since all early processes were ready.
         began_at_seconds: How long that took.
         pace_seconds: Between two portions.
+        block_seconds: How long the block stays before it is cleared.
         mistake: How far that story is.
         mistaken_package: The package that it became.
         blocked_at_seconds: Since when golden is seen blocked.
@@ -137,6 +143,7 @@ class DemoState:
     seconds: float = 0.0
     began_at_seconds: float = 0.0
     pace_seconds: float = 0.0
+    block_seconds: float = BLOCK_SECONDS
     mistake: Mistake = Mistake.TO_COME
     mistaken_package: str | None = None
     blocked_at_seconds: float | None = None
@@ -225,14 +232,12 @@ class NextStep(enum.Enum):
 
 def decide_steps(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:
     """What is due now. The stage does each at once, or has it done and takes its outcome in."""
-    for agent in state.agents:
-        if not agent.is_started and (not agent.is_late or state.published >= state.portions * 3 // 4):
-            yield NextStep.START, agent
-    if not all(
-        agent.is_ready for agent in state.agents if not agent.is_late and agent.restarts == 0 and agent.is_running
-    ):
-        return
     author = state.agents[0]
+    for agent in state.agents:
+        if not agent.is_started and _is_start_due(agent, state):
+            yield NextStep.START, agent
+    if not all(agent.is_ready or agent.is_late or agent.was_killed for agent in state.agents):
+        return
     if state.has_story and state.mistake is Mistake.TO_COME and state.published >= state.portions // 2:
         yield NextStep.ERR, author
     elif state.published < state.portions and state.seconds >= state.published * state.pace_seconds:
@@ -242,9 +247,17 @@ def decide_steps(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:
     yield from _steps_of_the_victim(state)
 
 
+def _is_start_due(agent: DemoProcess, state: DemoState) -> bool:
+    """The publisher starts first, so that its dashboard shows how the others join."""
+    author = state.agents[0]
+    if agent.is_late:
+        return state.published >= state.portions * 3 // 4
+    return agent is author or author.is_ready
+
+
 def _has_been_seen(state: DemoState) -> bool:
     since = state.blocked_at_seconds
-    return since is not None and state.seconds - since >= BLOCKED_SECONDS
+    return since is not None and state.seconds - since >= state.block_seconds
 
 
 def _steps_of_the_victim(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:

@@ -73,12 +73,13 @@ def held_by(source: Source) -> Held:
     return Held(total.digest(), count)
 
 
-def outcome_report(outcome: Outcome) -> Report:
-    """Everything, for people and programs."""
+def outcome_report(outcome: Outcome, *, is_running: bool = False) -> Report:
+    """Everything, for people and programs; `is_running` while the agents still run."""
     state = outcome.state
     rows = [
         _row(outcome, follower, agent.name, agent.restarts) for agent in state.agents for follower in agent.followers
     ]
+    commands = _live_commands(outcome) if is_running else _next_commands(outcome)
     document = {
         "source": str(outcome.folder),
         "files": outcome.found.files,
@@ -88,9 +89,10 @@ def outcome_report(outcome: Outcome) -> Report:
         "digest": outcome.expected.digest.hex(),
         "equal": outcome.is_equal,
         "subscribers": rows,
-        "next": [words for words, _ in _next_commands(outcome)],
+        "next": [words for words, _ in commands],
     }
-    return Report(document, [follower.name for follower in state.followers], lambda: _blocks(outcome, rows))
+    after = _live_lines(outcome) if is_running else next_lines(outcome)
+    return Report(document, [follower.name for follower in state.followers], lambda: _blocks(outcome, rows, after))
 
 
 def _row(outcome: Outcome, follower: SubscriberProgress, process: str, restarts: int) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def _row(outcome: Outcome, follower: SubscriberProgress, process: str, restarts:
     }
 
 
-def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Block]:
+def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]], after: Sequence[str]) -> list[Block]:
     titles = ("SUBSCRIBER", "PROCESS", "PACKAGES", "BYTES", "LAG", "RESTARTS", "CONTENT")
     columns = [Column(title, is_number=title in titles[2:6]) for title in titles]
     cells = [
@@ -126,10 +128,10 @@ def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Block]:
         ]
         for row in rows
     ]
-    return ["", Table(columns, cells), "", *_closing_lines(outcome)]
+    return ["", Table(columns, cells), "", *_closing_lines(outcome, after)]
 
 
-def _closing_lines(outcome: Outcome) -> list[str]:
+def _closing_lines(outcome: Outcome, after: Sequence[str]) -> list[str]:
     if not outcome.is_equal:
         names = outcome.different
         target = next(follower.target for follower in outcome.state.followers if follower.name == names[0])
@@ -142,15 +144,45 @@ def _closing_lines(outcome: Outcome) -> list[str]:
     took = f"{count_text(state.portions, 'package')} to {count_text(len(state.followers), 'subscriber')}"
     lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(state.seconds)}."]
     lines += ["The mistaken delete reached no subscriber."] if state.has_story else []
-    steps = [line for words, what in _next_commands(outcome) for line in (f"  # {what}", f"  {words}")]
-    return [*lines, "", "Next:", *steps]
+    return [*lines, "", *after]
+
+
+def next_lines(outcome: Outcome) -> list[str]:
+    """What to try after the agents have ended."""
+    return ["Next:", *_step_lines(_next_commands(outcome))]
+
+
+def _live_lines(outcome: Outcome) -> list[str]:
+    steps = _step_lines(_live_commands(outcome))
+    return [
+        f"All agents still run, with the dashboard at {outcome.url}/",
+        *("In another terminal:", *steps),
+        "Press Enter or Ctrl-C here to end the demo.",
+    ]
+
+
+def _step_lines(commands: Sequence[tuple[str, str]]) -> list[str]:
+    return [line for words, what in commands for line in (f"  # {what}", f"  {words}")]
+
+
+def _live_commands(outcome: Outcome) -> list[tuple[str, str]]:
+    """Commands that work while the agents run."""
+    agent = [_program(), "--url", outcome.url]
+    first = _lightest(outcome)
+    block = ([*agent, "delete", first], "block golden again; remove the package on its page in the dashboard")
+    commands = [
+        ([*agent, "publish", first, "--wait", "20"], "publish something again"),
+        block,
+        ([*agent, "status", "--watch"], "follow the status"),
+    ]
+    return [(shlex.join(words), what) for words, what in commands]
 
 
 def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     """Commands that work as they are printed, in this order; the last two run until they are stopped."""
     home = [_program(), "--home", str(outcome.home)]
     author = configuration_file(outcome.home, AUTHOR)
-    first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path
+    first = _lightest(outcome)
     about_it = ([*home, "distributions", "get", MISTAKE_ID], "outcome of the mistaken delete")
     commands = [
         ([*home, "status"], standing_text(is_embedded=outcome.is_embedded)),
@@ -163,6 +195,10 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
         ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: follow the status"),
     ]
     return [(shlex.join(words), what) for words, what in commands]
+
+
+def _lightest(outcome: Outcome) -> str:
+    return min(outcome.found.top.children.values(), key=lambda one: one.weight).path
 
 
 def standing_text(*, is_embedded: bool) -> str:

@@ -120,7 +120,7 @@ def progress_text(agent: DemoProcess, state: DemoState) -> str:
     if not agent.followers:
         return f"{state.appended}/{state.total} packages  {bytes_text(state.published_bytes)}"
     if not agent.is_started:
-        return "joins later"
+        return "joins later" if agent.is_late else "starts after author"
     low, high = agent.slowest, agent.fastest
     where = f"{low}/{state.total}" if low == high else f"{low}-{high}/{state.total}"
     return "  ".join([where, *_remarks(agent, state)])
