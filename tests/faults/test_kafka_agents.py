@@ -262,5 +262,5 @@ def test_a_message_beyond_the_topics_limit_is_refused_before_it_is_sent(
     refused = boat.run("publish", site, "/large.html")
     assert refused.code == 1
     assert "MessageTooLarge" in refused.err
-    assert boat.json("journal", "topics")[0]["messages"] == 0
+    assert boat.json("journal", "topics")[0]["next_offset"] == 0
     boat.do("publish", site, "/a.html")

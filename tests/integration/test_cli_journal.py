@@ -38,9 +38,10 @@ def full(boat: Any, site: Path, tmp_path: Path) -> Any:
 
 
 def test_topics_say_what_they_hold_and_which_logs_they_are(full: Any) -> None:
-    topics = {item["topic"]: item for item in full.json("journal", "topics")}
+    topics = {item["name"]: item for item in full.json("journal", "topics")}
     assert set(topics) == {"package", "status", "discovery", "command", "event"}
-    assert (topics["package"]["earliest"], topics["package"]["next"], topics["package"]["messages"]) == (0, 4, 4)
+    assert (topics["package"]["earliest_offset"], topics["package"]["next_offset"]) == (0, 4)
+    assert full.do("journal", "topics").lines[1].split()[:4] == ["package", "0", "4", "4"]
     assert len({topic["identity"] for topic in topics.values()}) == 5
     assert full.do("journal", "topics", "-o", "name").lines[0] == "package"
 
@@ -155,9 +156,9 @@ def test_cutting_says_who_would_be_cut_off_and_asks(full: Any) -> None:
     assert ran.code == 2
     assert ran.err.splitlines()[0] == "would be cut off, and stop as JournalTrimmed: web is at offset 2"
     assert "refusing without confirmation: not a terminal" in ran.err
-    assert full.json("journal", "topics")[0]["earliest"] == 0
+    assert full.json("journal", "topics")[0]["earliest_offset"] == 0
     cut = full.json("journal", "truncate", "--before", "3", "--yes")
-    assert (cut["removed"], cut["earliest"], cut["cut_off"]) == (3, 3, ["web"])
+    assert (cut["removed"], cut["earliest_offset"], cut["cut_off"]) == (3, 3, [{"name": "web", "next_offset": 2}])
     assert full.do("journal", "truncate", "--before", "3", "--yes").lines[0] == "package: 0 messages removed"
 
 
@@ -193,10 +194,10 @@ def age(boat: Any, days: int) -> None:
 
 
 def test_expired_messages_go_when_asked(full: Any) -> None:
-    assert full.json("journal", "truncate", "--expired") == {"removed": 0}
+    assert full.json("journal", "truncate", "--expired") == {"removed": 0, "automatic": False}
     age(full, 8)
     assert full.json("journal", "truncate", "--expired")["removed"] >= 4
-    assert full.json("journal", "topics")[0]["earliest"] == 4
+    assert full.json("journal", "topics")[0]["earliest_offset"] == 4
 
 
 def test_a_retention_that_was_changed_holds_from_then_on(full: Any) -> None:
@@ -204,18 +205,18 @@ def test_a_retention_that_was_changed_holds_from_then_on(full: Any) -> None:
     file.write_text(file.read_text().replace("package_seconds: 604800.0", "package_seconds: null"))
     age(full, 30)
     full.do("journal", "truncate", "--expired")
-    assert full.json("journal", "topics")[0]["earliest"] == 0
+    assert full.json("journal", "topics")[0]["earliest_offset"] == 0
     assert full.do("status").lines[0].endswith("kept without limit")
 
 
 def test_publishers_apply_the_retention_once_an_hour(full: Any, site: Path) -> None:
     age(full, 8)
     full.do("publish", site, "/a.html")
-    assert full.json("journal", "topics")[0]["earliest"] == 0, "it was done less than an hour ago"
+    assert full.json("journal", "topics")[0]["earliest_offset"] == 0, "it was done less than an hour ago"
     mark = full.home / "publishers" / ".maintained"
     os.utime(mark, (0, 0))
     full.do("publish", site, "/a.html")
-    assert full.json("journal", "topics")[0]["earliest"] == 4
+    assert full.json("journal", "topics")[0]["earliest_offset"] == 4
     with Workspace(Home(full.home)) as workspace:
         maintain(workspace)
 
@@ -224,14 +225,14 @@ def test_subscribers_apply_the_retention_where_no_one_publishes(full: Any, site:
     """Only once they are current: what they have yet to import is not taken away from before them."""
     age(full, 8)
     os.utime(full.home / "publishers" / ".maintained", (0, 0))
-    assert full.json("journal", "topics")[0]["earliest"] == 0
+    assert full.json("journal", "topics")[0]["earliest_offset"] == 0
     full.do("subscribe", "web", "--until", "caught-up")
     assert full.json("status")["subscribers"][0]["next_offset"] == 4
-    assert full.json("journal", "topics")[0]["earliest"] == 4
+    assert full.json("journal", "topics")[0]["earliest_offset"] == 4
     full.do("publish", site, "/a.html")
     age(full, 8)
     full.do("subscribe", "web", "--until", "caught-up")
-    assert full.json("journal", "topics")[0]["earliest"] == 4, "it was done less than an hour ago"
+    assert full.json("journal", "topics")[0]["earliest_offset"] == 4, "it was done less than an hour ago"
 
 
 def test_a_subscriber_that_can_not_apply_the_retention_goes_on(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,10 +86,10 @@ def test_a_home_on_kafka_does_what_any_home_does(on_kafka: Any, site: Path, tmp_
     assert on_kafka.json("publish", site, "/c.html", "--request-id", "r-1")["packages"][0]["offset"] == 2
     topics = {item["role"]: item for item in on_kafka.json("journal", "topics")}
     assert topics["package"]["topic"] == f"{prefix}package"
-    assert (topics["package"]["earliest"], topics["package"]["next"]) == (0, 3)
+    assert (topics["package"]["earliest_offset"], topics["package"]["next_offset"]) == (0, 3)
     assert [item["offset"] for item in on_kafka.json("journal", "show")] == [0, 1, 2]
     assert on_kafka.json("journal", "verify")["problems"] == []
-    assert on_kafka.json("journal", "truncate", "--before", "2", "--yes")["earliest"] == 2
+    assert on_kafka.json("journal", "truncate", "--before", "2", "--yes")["earliest_offset"] == 2
     on_kafka.do("subscribe", "web", "--until", "caught-up")
     assert sorted(file.name for file in (tmp_path / "web").glob("*.html")) == ["a.html", "b.html", "c.html"]
     stopped = on_kafka.run("subscribe", "late", "--into", f"files:{tmp_path / 'late'}", "--until", "caught-up")

@@ -48,7 +48,7 @@ def test_a_plan_changes_nothing(boat: Any, site: Path) -> None:
     assert (plan["packages"], plan["nodes"], plan["files"], plan["deletes"], plan["behind"]) == (1, 4, 2, 0, {})
     assert boat.json("plan", site, "--changed")["packages"] >= 1
     assert boat.do("plan", site, "en").lines[0].startswith("2 files, 4 nodes, 0 deletes, ")
-    assert boat.json("journal", "topics")[0]["next"] == 0
+    assert boat.json("journal", "topics")[0]["next_offset"] == 0
 
 
 def test_publish_prints_package_and_offset(boat: Any, site: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_same_request_id_is_published_once(boat: Any, site: Path) -> None:
     first = boat.json("publish", site, "/en", "--request-id", "monday")["packages"][0]
     again = boat.json("publish", site, "/en", "--request-id", "monday")["packages"][0]
     assert (again["offset"], again["package_id"], again["repeated"]) == (first["offset"], first["package_id"], True)
-    assert boat.json("journal", "topics")[0]["messages"] == 1
+    assert boat.json("journal", "topics")[0]["next_offset"] == 1
     figures = ("nodes", "removed", "package_bytes", "content_bytes", "inline")
     assert [again[name] for name in figures] == [None] * 5
     other = boat.run("publish", site, "/index.html", "--request-id", "monday")
@@ -108,7 +108,7 @@ def test_what_was_published_before_a_path_failed_is_said(boat: Any, site: Path) 
     ran = boat.run("publish", site, "/en", "/nope", "--each")
     assert (ran.code, "SourceMissing" in ran.err, "  ADD /en  " in ran.out) == (2, True, True)
     assert "published before  1" in ran.err
-    assert boat.json("journal", "topics")[0]["messages"] == 1
+    assert boat.json("journal", "topics")[0]["next_offset"] == 1
 
 
 def test_what_changed_and_was_published_before_a_package_failed_is_said(boat: Any, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_changed_and_was_published_before_a_package_failed_is_said(boat: An
     configuration.write_text(configuration.read_text().replace("refuse_collisions: false", "refuse_collisions: true"))
     ran = boat.run("publish", tmp_path / "many", "--changed", "-o", "name")
     assert (ran.code, "LimitExceeded" in ran.err) == (4, True)
-    assert len(ran.out.splitlines()) == boat.json("journal", "topics")[0]["messages"] == 1
+    assert len(ran.out.splitlines()) == boat.json("journal", "topics")[0]["next_offset"] == 1
 
 
 @pytest.mark.parametrize("option", ["--shallow", "--each", "--request-id=x"])
@@ -187,7 +187,7 @@ def test_all_of_a_folder_is_never_published_without_being_named(boat: Any, site:
     assert (ran.code, "error: Usage: no path is given" in ran.err) == (2, True)
     assert f"mailboat publish --source {site} --changed\n" in ran.err
     assert f"mailboat publish --source {site} /\n" in ran.err
-    assert boat.json("journal", "topics")[0]["next"] == 0
+    assert boat.json("journal", "topics")[0]["next_offset"] == 0
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_folder_that_may_be_a_checkout_is_not_guessed_about(boat: Any, site: P
     (site / "jcr_root").mkdir()
     ran = boat.run("publish", site, "--changed")
     assert (ran.code, "may be a FileVault checkout" in ran.err) == (2, True)
-    assert boat.json("journal", "topics")[0]["messages"] == 1, "nothing was removed"
+    assert boat.json("journal", "topics")[0]["next_offset"] == 1, "nothing was removed"
 
 
 def test_a_checkout_that_lost_its_content_is_no_empty_site(boat: Any, tmp_path: Path) -> None:

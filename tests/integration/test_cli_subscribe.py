@@ -382,7 +382,7 @@ def test_waiting_goes_on_over_answers_that_cannot_be_understood(
 ) -> None:
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     process = start("publish", site, "/", "--wait", "60", "-o", "json")
-    wait_until(lambda: boat.json("journal", "topics")[0]["next"] == 1, "the publisher to wait")
+    wait_until(lambda: boat.json("journal", "topics")[0]["next_offset"] == 1, "the publisher to wait")
     append_nonsense(boat)
     boat.do("subscribe", "web", "--until", "caught-up")
     out, err = process.communicate(timeout=PATIENCE_SECONDS)

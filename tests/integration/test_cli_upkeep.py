@@ -39,7 +39,7 @@ def test_a_publish_whose_sweep_is_refused_is_told_and_published_once(guest: Any,
     assert first.startswith("warning: the publication is complete; retention or sweep failed")
     assert "and is retried within the hour: BlobStoreShared: " in first
     assert "mailboat blobs sweep --forget-journal" in facts[-1]
-    assert guest.json("journal", "topics")[0]["next"] == 1
+    assert guest.json("journal", "topics")[0]["next_offset"] == 1
     assert guest.do("publish", site, "/large.bin").err == ""
 
 

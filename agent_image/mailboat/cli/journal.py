@@ -1,23 +1,41 @@
-"""`mailboat journal`: look into the log, check it, cut it; `journal_setup` makes and measures it."""
+"""`mailboat journal`: inspect, check, truncate, create and measure the log. JSON has the records of the HTTP API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
 
 import typer
 
-from mailboat.api.archive import MAX_RECORDS, Archive, RecordView, TopicView, TruncationView, VerificationView
+from mailboat.api.archive import (
+    MAX_RECORDS,
+    Archive,
+    BenchPlan,
+    JournalFigures,
+    Latency,
+    RecordView,
+    RetainerView,
+    RetentionView,
+    TopicCheck,
+    VerificationView,
+)
 from mailboat.api.records import document_of
-from mailboat.cli import journal_retention, journal_setup
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import Report, count_text, time_text
+from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.errors import UsageError
 from mailboat.model.messages import TopicRole
+
+_RETAINER_COLUMNS: Final = (
+    Column("SUBSCRIBER"),
+    Column("KEPT FOR"),
+    Column("POSITION", is_number=True),
+    Column("HOLDS", is_number=True),
+    Column("LAST SEEN", is_number=True),
+)
 
 TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
 
@@ -29,8 +47,9 @@ def register(app: typer.Typer) -> None:
     group.command("show")(show)
     group.command("verify")(verify)
     group.command("truncate")(truncate)
-    journal_setup.register(group)
-    journal_retention.register(group)
+    group.command("ensure")(ensure)
+    group.command("bench")(bench)
+    group.command("retention")(retention)
     app.add_typer(group)
 
 
@@ -38,31 +57,25 @@ def register(app: typer.Typer) -> None:
 def topics(session: Session) -> None:
     """List the topics with their offsets, size and log id."""
     with session.archive() as archive:
-        rows = [_topic(topic) for topic in archive.topics()]
-    columns = ("TOPIC", "OLDEST", "NEXT", "MESSAGES", "IDENTITY")
-    session.show(
-        Report(
-            rows,
-            [row["topic"] for row in rows],
-            lambda: [
-                Table(
-                    [Column(title, is_number=title in {"OLDEST", "NEXT", "MESSAGES"}) for title in columns],
-                    [[str(row[key]) for key in ("topic", "earliest", "next", "messages", "identity")] for row in rows],
-                )
-            ],
-        )
+        found = archive.topics()
+    columns = (
+        Column("TOPIC"),
+        Column("OLDEST", is_number=True),
+        Column("NEXT", is_number=True),
+        Column("MESSAGES", is_number=True),
+        Column("IDENTITY"),
     )
-
-
-def _topic(one: TopicView) -> dict[str, Any]:
-    return {
-        "topic": one.name,
-        "role": one.role,
-        "earliest": one.earliest_offset,
-        "next": one.next_offset,
-        "messages": one.next_offset - one.earliest_offset,
-        "identity": one.identity or ABSENT,
-    }
+    rows = [
+        [
+            topic.name,
+            str(topic.earliest_offset),
+            str(topic.next_offset),
+            str(topic.next_offset - topic.earliest_offset),
+            topic.identity or ABSENT,
+        ]
+        for topic in found
+    ]
+    session.show(Report(document_of(found), [topic.name for topic in found], lambda: [Table(columns, rows)]))
 
 
 @remote_command
@@ -77,25 +90,12 @@ def show(
     """Show messages: offset, time, content."""
     with session.archive() as archive:
         found = list(_records(archive, topic, offset, limit))
-    rows = [{**document_of(record), "appended_at": time_text(record.appended_at)} for record in found]
-    session.show(
-        Report(
-            rows,
-            [str(row["offset"]) for row in rows],
-            lambda: [
-                Table(
-                    (
-                        Column("OFFSET", is_number=True),
-                        Column("APPENDED"),
-                        Column("TYPE"),
-                        Column("SAYS", can_fold=True),
-                    ),
-                    [[str(row[key]) for key in ("offset", "appended_at", "type", "summary")] for row in rows],
-                    empty=f"no messages on {topic}",
-                )
-            ],
-        )
-    )
+    columns = (Column("OFFSET", is_number=True), Column("APPENDED"), Column("TYPE"), Column("SAYS", can_fold=True))
+    rows = [
+        [str(record.offset), time_text(record.appended_at) or ABSENT, record.type, record.summary] for record in found
+    ]
+    table = Table(columns, rows, empty=f"no messages on {topic}")
+    session.show(Report(document_of(found), [str(record.offset) for record in found], lambda: [table]))
 
 
 def _records(archive: Archive, topic: TopicRole, offset: int | None, limit: int) -> Iterator[RecordView]:
@@ -173,7 +173,12 @@ def truncate(
             )
         question = f"Remove the messages of {planned.topic} before offset {planned.before}?"
         ask(question, "nothing was removed", is_sure=yes)
-        _show_truncation(session, archive.truncate(topic.value, planned.before, is_dry_run=False))
+        found = archive.truncate(topic.value, planned.before, is_dry_run=False)
+    lines = [
+        f"{found.topic}: {count_text(found.removed, 'message')} removed",
+        f"oldest {found.earliest_offset}, next {found.next_offset}",
+    ]
+    session.show(Report(document_of(found), [found.topic], lambda: lines))
 
 
 def _remove_expired(session: Session, archive: Archive) -> None:
@@ -181,24 +186,118 @@ def _remove_expired(session: Session, archive: Archive) -> None:
     if found.automatic:
         session.note("this log applies retention itself; the topics have the configured limits")
     removed = count_text(found.removed, "message")
-    session.show(Report({"removed": found.removed}, [], lambda: [f"{removed} removed"]))
+    session.show(Report(document_of(found), [], lambda: [f"{removed} removed"]))
 
 
-def _show_truncation(session: Session, found: TruncationView) -> None:
-    document = {
-        "topic": found.topic,
-        "removed": found.removed,
-        "earliest": found.earliest_offset,
-        "next": found.next_offset,
-        "cut_off": [subscriber.name for subscriber in found.cut_off],
-    }
-    session.show(
-        Report(
-            document,
-            [found.topic],
-            lambda: [
-                f"{found.topic}: {count_text(found.removed, 'message')} removed",
-                f"oldest {found.earliest_offset}, next {found.next_offset}",
+@remote_command
+def ensure(
+    session: Session,
+    check: Annotated[bool, typer.Option("--check", help="Report differences; change nothing.")] = False,
+) -> None:
+    """Create the five topics, or correct their retention. Exit code 1 if something still differs."""
+    with session.archive() as archive:
+        found = archive.ensure_topics(is_dry_run=check)
+    wrong = [topic.topic for topic in found.topics if not topic.is_right]
+    document = document_of(found) | {"ok": not wrong}
+    session.show(Report(document, wrong, lambda: [f"journal    {found.journal}", "", _checks_table(found.topics)]))
+    if not wrong:
+        return
+    if check:
+        session.note("`mailboat journal ensure` makes what is missing, and puts right what differs")
+    elif any(difference.name == "replicas" for topic in found.topics for difference in topic.differences):
+        session.note("replicas of a topic that exists are changed by Kafka's own kafka-reassign-partitions")
+    raise typer.Exit(1)
+
+
+def _checks_table(found: Sequence[TopicCheck]) -> Table:
+    if not any(check.differences for check in found):
+        return Table([Column("TOPIC"), Column("STATE")], [[check.topic, check.state] for check in found])
+    rows = []
+    for check in found:
+        cells = [[each.name, each.found or ABSENT, each.wanted] for each in check.differences] or [["", "", ""]]
+        rows += [[check.topic, check.state, *cells[0]], *(["", "", *more] for more in cells[1:])]
+    return Table([Column(title) for title in ("TOPIC", "STATE", "SETTING", "WAS", "WANTED")], rows)
+
+
+@remote_command
+def bench(
+    session: Session,
+    size: Annotated[int, typer.Option("--bytes", min=1, help="Size of a message.")] = 1000,
+    rounds: Annotated[int, typer.Option("--rounds", min=10, help="Number of messages per latency figure.")] = 200,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.05, help="Duration per batch size.")] = 1.0,
+) -> None:
+    """Measure the journal, on a topic of its own that is removed afterwards: latency, wake-up, throughput."""
+    with session.archive() as archive:
+        found = archive.bench(BenchPlan(size, rounds, seconds))
+    session.show(Report(document_of(found), [found.journal], lambda: _bench_blocks(found)))
+
+
+def _bench_blocks(found: JournalFigures) -> list[Block]:
+    rates = [
+        [
+            f"{rate.batch:,}",
+            f"{rate.messages_per_second:,.0f}",
+            f"{bytes_text(round(rate.bytes_per_second))}/s",
+            ABSENT if rate.syncs_per_message is None else f"{rate.syncs_per_message:.3g}",
+        ]
+        for rate in found.rates
+    ]
+    titles = ("BATCH", "MESSAGES/S", "BYTES", "FSYNCS/MESSAGE")
+    return [
+        f"journal    {found.journal}   {count_text(found.message_bytes, 'byte')} a message",
+        "",
+        Table(
+            [Column("LATENCY"), Column("P50", is_number=True), Column("P99", is_number=True)],
+            [
+                ["append, until durable", *_latency_cells(found.append)],
+                ["append, until a waiting reader has it", *_latency_cells(found.wakeup)],
             ],
-        )
-    )
+        ),
+        "",
+        Table([Column(title, is_number=True) for title in titles], rates),
+        "",
+        f"reading from the beginning   {found.read_per_second:,.0f} messages/s",
+    ]
+
+
+def _latency_cells(latency: Latency) -> list[str]:
+    return [f"{latency.p50_ms:.2f} ms", f"{latency.p99_ms:.2f} ms"]
+
+
+@remote_command
+def retention(
+    session: Session,
+    apply: Annotated[bool, typer.Option("--apply", help="Move the head there now.")] = False,
+) -> None:
+    """Show the subscribers that hold packages back, and the first offset that retention by consumption keeps."""
+    with session.archive() as archive:
+        found = archive.retention(is_applied=apply)
+    rows = [_retainer_row(subscriber, found.next_offset) for subscriber in found.subscribers]
+    table = Table(_RETAINER_COLUMNS, rows, empty="no subscriber is known")
+    session.show(Report(document_of(found), [str(found.head)], lambda: [*_retention_lines(found), table]))
+
+
+def _retention_lines(found: RetentionView) -> Iterator[str]:
+    """What was decided, and why."""
+    yield f"head       {found.earliest_offset} of {found.next_offset}: {found.reason}"
+    if found.head > found.earliest_offset:
+        moved = "removed" if found.applied else "could go"
+        count = count_text(found.head - found.earliest_offset, "package message")
+        yield f"{moved:<9}  {count} before {found.head}, about {bytes_text(found.freed_bytes)}"
+    for name in found.losers:
+        yield f"loses      {name}: its position is before {found.head}; it will stop as JournalTrimmed"
+    for name in found.dropped:
+        yield f"dropped    {name}: silent for too long, deregistered"
+    if not found.enabled:
+        yield "config     retention.consumption.policy is off: agents do not apply this automatically"
+
+
+def _retainer_row(one: RetainerView, next_offset: int) -> list[str]:
+    held = next_offset - one.next_offset
+    return [
+        one.name,
+        "ever, it is durable" if one.durable else "as long as it is alive",
+        str(one.next_offset),
+        str(held) if held > 0 else ABSENT,
+        f"{seconds_text(one.silent_seconds)} ago",
+    ]
