@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -228,6 +229,16 @@ def test_a_name_is_explained_however_it_is_written(name: str, capsys: pytest.Cap
     shown = capsys.readouterr().out
     assert shown.startswith("JournalTrimmed   needs-operator, exit code 6\n\nRetention removed packages")
     assert "--accept-gap" in shown
+
+
+def test_explain_takes_several_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "JournalTrimmed", "BlobMissing"]) == 0
+    titles = [line.split()[0] for line in capsys.readouterr().out.splitlines() if ", exit code" in line]
+    assert titles == ["JournalTrimmed", "BlobMissing"]
+    assert main(["explain", "JournalTrimmed", "BlobMissing", "-o", "json"]) == 0
+    assert [document["name"] for document in json.loads(capsys.readouterr().out)] == titles
+    assert main(["explain", "JournalTrimmed", "Nothing"]) == 2
+    assert capsys.readouterr().out == "", "a wrong name is refused before anything is printed"
 
 
 def test_explain_of_a_misspelt_name_suggests_the_similar_one(capsys: pytest.CaptureFixture[str]) -> None:

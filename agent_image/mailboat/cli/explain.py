@@ -77,24 +77,35 @@ def register(app: typer.Typer) -> None:
 @command
 def explain(
     session: Session,
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="Error or state, such as JournalTrimmed. Default: list all."),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Errors or states, such as JournalTrimmed. Default: list all."),
     ] = None,
 ) -> None:
-    """Explain a named error or state: meaning and next step."""
+    """Explain named errors or states: meaning and next step."""
     known = explanations()
-    if name is None:
+    if not names:
         session.show(_listing(known))
         return
+    found = [_explanation_of(name, known) for name in names]
+    documents = [explanation.document() for explanation in found]
+    session.show(
+        Report(
+            documents[0] if len(found) == 1 else documents,
+            [explanation.name for explanation in found],
+            lambda: list(_page_lines(found)),
+        )
+    )
+
+
+def _explanation_of(name: str, known: Mapping[str, Explanation]) -> Explanation:
     names = {explanation.lower(): explanation for explanation in known}
     wanted = name.lower().removesuffix("error")
-    found = names.get(wanted)
-    if found is None:
-        near = nearest_name(wanted, list(names))
-        step = "mailboat explain   (lists all names)" if near is None else f"mailboat explain {names[near]}"
-        raise UsageError(f"no error or state is named {name!r}", next_step=step)
-    session.show(_page(known[found]))
+    if wanted in names:
+        return known[names[wanted]]
+    near = nearest_name(wanted, list(names))
+    step = "mailboat explain   (lists all names)" if near is None else f"mailboat explain {names[near]}"
+    raise UsageError(f"no error or state is named {name!r}", next_step=step)
 
 
 def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
@@ -123,12 +134,11 @@ def _listing(known: Mapping[str, Explanation]) -> Report:
     )
 
 
-def _page(explanation: Explanation) -> Report:
-    return Report(explanation.document(), [explanation.name], lambda: list(_page_lines(explanation)))
-
-
-def _page_lines(explanation: Explanation) -> Iterator[str]:
-    code = f", exit code {explanation.exit_code}" if explanation.exit_code else ""
-    yield f"{explanation.name}   {explanation.kind}{code}"
-    yield ""
-    yield from explanation.text.splitlines()
+def _page_lines(found: Sequence[Explanation]) -> Iterator[str]:
+    for number, explanation in enumerate(found):
+        if number:
+            yield ""
+        code = f", exit code {explanation.exit_code}" if explanation.exit_code else ""
+        yield f"{explanation.name}   {explanation.kind}{code}"
+        yield ""
+        yield from explanation.text.splitlines()

@@ -57,7 +57,7 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
         "journal": Entry("journal", "Inspect, check, truncate and measure the log"),
         "blobs": Entry("blobs", "List stored binaries and packages; remove those that nothing refers to"),
         "config": Entry("config", "Check a configuration; print its JSON Schema"),
-        "explain": Entry("explain", "Explain a named error or state: meaning and next step"),
+        "explain": Entry("explain", "Explain named errors or states: meaning and next step"),
         "completion": Entry("completion", "Print a shell's completion script: `source <(mailboat completion bash)`"),
     }
 )
