@@ -23,7 +23,7 @@ from mailboat.frozen import Frozen
 from mailboat.model.requests import DistributionRequest
 
 from mailboat_operator.workload.fleet import reason_of
-from mailboat_operator.workload.mounts import HTTP_PORT
+from mailboat_operator.workload.mounts import service_url
 
 T = TypeVar("T")
 _CONNECT_SECONDS: Final = 3.0
@@ -63,11 +63,6 @@ class AgentAddress(Frozen):
         return f"{self.namespace}/{self.publisher}"
 
 
-def service_url(namespace: str, publisher: str) -> str:
-    """The URL of a publisher's Service."""
-    return f"http://{publisher}.{namespace}.svc:{HTTP_PORT}"
-
-
 def _unsent(operation: Operation[T], /) -> T:
     """In place of sending: the clients return the operation itself, which is sent without blocking."""
     return cast("T", operation)
@@ -83,7 +78,7 @@ class Agents:
         """Open no connection yet.
 
         Args:
-            url_of: Gives an agent's URL from namespace and publisher.
+            url_of: Gives the URL of an agent from the name and the namespace of its Publisher.
             waiting: Entered during a wait for an agent.
         """
         self._url_of = url_of
@@ -140,7 +135,7 @@ class Agents:
     async def _ask(self, address: AgentAddress, unsent: T, seconds: float = _ANSWER_SECONDS) -> T:
         """The answer to what `_unsent` returned in its place."""
         operation = cast("Operation[T]", unsent)
-        url = self._url_of(address.namespace, address.publisher)
+        url = self._url_of(address.publisher, address.namespace)
         sent = self._client.stream(
             operation.method,
             f"{url}{PREFIX}{operation.path}",

@@ -372,7 +372,7 @@ def test_what_no_agent_answers_counts_as_no_answer(answer: tuple[int, str, bytes
         def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002  # the library's name
 
     async def ask(url: str) -> None:
-        agents = Agents(lambda _namespace, _name: url)
+        agents = Agents(lambda _name, _namespace: url)
         try:
             await agents.fleet(AgentAddress("shop", "author", "token"))
         finally:

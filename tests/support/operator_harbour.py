@@ -74,7 +74,7 @@ class Harbour:
     def reconcile(self, kind: str, name: str) -> Outcome:
         async def step() -> Outcome:
             cluster = Cluster(self._count, KubeConfig.from_file(self.server.kubeconfig))
-            agents = Agents(lambda _namespace, _name: self.url)
+            agents = Agents(lambda _name, _namespace: self.url)
             try:
                 reconciler = Reconciler(cluster, agents, AgentImage("mailboat:test"), lambda _: None)
                 return await reconciler.reconcile(ObjectKey(kind, self.namespace, name))

@@ -71,7 +71,6 @@ def decode_metadata(document: object) -> Metadata:
         namespace=_text(found, "namespace") or "default",
         uid=_text(found, "uid"),
         generation=_whole(found, "generation"),
-        resource_version=_text(found, "resourceVersion"),
         created_at=_time(found, "creationTimestamp"),
         deleted_at=_time(found, "deletionTimestamp"),
         labels=_texts(found, "labels"),

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from mailboat_operator.definition.conditions import ConditionStatus
-from mailboat_operator.plan.child_manifest import ChildKey, Manifest
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.findings import Finding
+from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.fleet import reason_of
 
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
@@ -28,6 +29,7 @@ _TROUBLES: Final = frozenset(
 _OFF: Final = "ScalingDisabled"
 """Kubernetes' reason while a workload has no pod: not a fault."""
 _LONGEST_ERROR: Final = 400
+_FAILURES: Final = 3
 
 
 def metrics_trigger(url: str, value: str, target: int, authentication: str, **more: str) -> Manifest:
@@ -37,6 +39,17 @@ def metrics_trigger(url: str, value: str, target: int, authentication: str, **mo
         "metadata": {"url": url, "valueLocation": value, "targetValue": str(target), "authMode": "bearer", **more},
         "authenticationRef": {"name": authentication},
     }
+
+
+def authentication(owner: Owner, ending: str, secret: str) -> Manifest:
+    """What KEDA reports to an agent with: the token in that Secret."""
+    wanted = [{"parameter": "token", "name": secret, "key": TOKEN_KEY}]
+    return owner.child(AUTHENTICATION, ending, {"spec": {"secretTargetRef": wanted}})
+
+
+def fallback(replicas: int) -> Manifest:
+    """What KEDA does while it reads no metric: it removes no pod, and keeps at least so many."""
+    return {"failureThreshold": _FAILURES, "replicas": replicas, "behavior": "currentReplicasIfHigher"}
 
 
 def external_metric(name: str, labels: Mapping[str, str], target: int) -> Manifest:

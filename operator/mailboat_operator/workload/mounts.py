@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from mailboat.config.decoder import encode_changes
-from mailboat.config.document import (
-    Config,
-)
+from mailboat.config.document import Config
+from mailboat.config.storage import Secret
 
+from mailboat_operator.definition.metadata import Reference
 from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.template import AGENT_PORT
 
@@ -20,6 +20,11 @@ CONFIG_FILE: Final = "mailboat.yaml"
 SECRETS_FOLDER: Final = "/run/mailboat"
 HOME_FOLDER: Final = "/var/lib/mailboat"
 HTTP_PORT: Final = AGENT_PORT
+
+
+def service_url(name: str, namespace: str) -> str:
+    """The URL of a Service of agents, within the cluster."""
+    return f"http://{name}.{namespace}.svc:{HTTP_PORT}"
 
 
 class SecretMount(NamedTuple):
@@ -38,6 +43,21 @@ class SecretMount(NamedTuple):
     def file(self, key: str) -> str:
         """Where an entry is found."""
         return f"{SECRETS_FOLDER}/{self.folder}/{key}"
+
+
+def secret_mount(folder: str, reference: Reference | None, *keys: str) -> SecretMount | None:
+    """The entries of a Secret that an object may name; None if it names none."""
+    return None if reference is None else SecretMount(folder, reference.name, keys)
+
+
+def mounted_file(mount: SecretMount | None, key: str) -> str | None:
+    """Where an entry is found; None without a Secret."""
+    return None if mount is None else mount.file(key)
+
+
+def mounted_secret(mount: SecretMount | None, key: str) -> Secret | None:
+    """An entry as the agent's configuration names it; None without a Secret."""
+    return None if mount is None else Secret(file=mount.file(key))
 
 
 def token_mount(secret: str) -> SecretMount:

@@ -15,7 +15,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Rule
 from mailboat_operator.definition.forms import LABEL_KEY, NAME
-from mailboat_operator.definition.object_references import SecretReference
+from mailboat_operator.definition.metadata import Reference
 
 _FEW = 8
 """Entries of each list of terms: enough for people, and within the cost that the API server allows for rules."""
@@ -218,7 +218,7 @@ class PodSecurity(Frozen):
 class Placement(Frozen):
     """Security context and placement of the pods."""
 
-    image_pull_secrets: Annotated[tuple[SecretReference, ...], Field("Secrets to pull images with.", max_items=8)] = ()
+    image_pull_secrets: Annotated[tuple[Reference, ...], Field("Secrets to pull images with.", max_items=8)] = ()
     node_selector: Annotated[
         Mapping[str, str], Field("Labels that nodes must have.", form=LABEL_KEY, max_length=63, max_items=32)
     ] = field(default_factory=dict)

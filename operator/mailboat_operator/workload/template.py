@@ -17,7 +17,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CPU, FOLDER, IMAGE, LABEL, LABEL_KEY, MOUNT_PATH, NAME, SIZE, VARIABLE
-from mailboat_operator.definition.object_references import ConfigMapReference, SecretReference
+from mailboat_operator.definition.metadata import Reference
 from mailboat_operator.workload.placement import Placement
 
 AGENT_CONTAINER = "mailboat"
@@ -128,8 +128,8 @@ class VariablesSource(Frozen):
         ),
     )
 
-    secret_ref: Annotated[SecretReference | None, Field("A Secret.")] = None
-    config_map_ref: Annotated[ConfigMapReference | None, Field("A ConfigMap.")] = None
+    secret_ref: Annotated[Reference | None, Field("A Secret.")] = None
+    config_map_ref: Annotated[Reference | None, Field("A ConfigMap.")] = None
     prefix: Annotated[str | None, Field("Text before each name.", form=VARIABLE)] = None
 
 
@@ -310,8 +310,8 @@ class NamedVolume(Frozen):
 
     name: Annotated[str, Field("Its name.", form=LABEL)]
     empty_dir: Annotated[Scratch | None, Field("Space that lives as long as the pod.")] = None
-    config_map: Annotated[ConfigMapReference | None, Field("The entries of a ConfigMap as files.")] = None
-    secret: Annotated[SecretReference | None, Field("The entries of a Secret as files.")] = None
+    config_map: Annotated[Reference | None, Field("The entries of a ConfigMap as files.")] = None
+    secret: Annotated[Reference | None, Field("The entries of a Secret as files.")] = None
     persistent_volume_claim: Annotated[ClaimReference | None, Field("An existing claim.")] = None
     csi: Annotated[CsiVolume | None, Field("A volume of a CSI driver.")] = None
 

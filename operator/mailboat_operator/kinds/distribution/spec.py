@@ -13,8 +13,7 @@ from mailboat_operator.definition.conditions import Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CANT_BE_CONTENT, CONTENT_PATH, can_be_content, can_be_content_in_cel
 from mailboat_operator.definition.kind import AGE, REASON, Column, Kind
-from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.object_references import Reference
+from mailboat_operator.definition.metadata import Metadata, Reference
 
 MAX_PATHS = 500
 _ONCE = "the distribution has been requested; create another Distribution"

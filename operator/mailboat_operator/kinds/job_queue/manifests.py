@@ -20,10 +20,12 @@ from mailboat_operator.workload.autoscalers import (
     AUTHENTICATION,
     AUTOSCALER,
     SCALED_OBJECT,
+    authentication,
     external_metric,
+    fallback,
     metrics_trigger,
 )
-from mailboat_operator.workload.mounts import HTTP_PORT
+from mailboat_operator.workload.mounts import HTTP_PORT, service_url
 from mailboat_operator.workload.pods import (
     CONTAINER_SECURITY,
     AgentImage,
@@ -43,7 +45,6 @@ _MARGIN_SECONDS: Final = 20
 """Between the worker's own deadline and SIGKILL: it stops its calls within five seconds, reports them and leaves."""
 
 _POLL_SECONDS: Final = 10
-_FAILURES: Final = 3
 
 
 def owner_of_queue(queue: JobQueue) -> Owner:
@@ -75,7 +76,11 @@ def queue_children(
     if workers.min == workers.max:
         return children
     if has_keda:
-        return [*children, _authentication(queue, workers), _scaled_object(queue, workers)]
+        return [
+            *children,
+            authentication(owner_of_queue(queue), ENDING, workers.token_secret_ref.name),
+            _scaled_object(queue, workers),
+        ]
     return [*children, _autoscaler(queue, workers)]
 
 
@@ -156,7 +161,7 @@ def _arguments(workers: Workers) -> list[str]:
 
 
 def _agent_url(queue: JobQueue) -> str:
-    return f"http://{queue.spec.publisher_ref.name}.{queue.metadata.namespace}.svc:{HTTP_PORT}"
+    return service_url(queue.spec.publisher_ref.name, queue.metadata.namespace)
 
 
 def _network_policy(queue: JobQueue, policy: AgentPolicy) -> Sequence[Manifest]:
@@ -177,11 +182,6 @@ def _network_policy(queue: JobQueue, policy: AgentPolicy) -> Sequence[Manifest]:
     return [owner.child("NetworkPolicy", ENDING, {"spec": spec})]
 
 
-def _authentication(queue: JobQueue, workers: Workers) -> Manifest:
-    secret = {"parameter": "token", "name": workers.token_secret_ref.name, "key": TOKEN_KEY}
-    return owner_of_queue(queue).child(AUTHENTICATION, ENDING, {"spec": {"secretTargetRef": [secret]}})
-
-
 def _scaled_object(queue: JobQueue, workers: Workers) -> Manifest:
     owner = owner_of_queue(queue)
     spec = {
@@ -192,11 +192,7 @@ def _scaled_object(queue: JobQueue, workers: Workers) -> Manifest:
         "cooldownPeriod": int(workers.scale_down_after_seconds),
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(workers)}},
         # an agent that does not answer must not remove workers: they wait for it, and finish what they run
-        "fallback": {
-            "failureThreshold": _FAILURES,
-            "replicas": workers.min,
-            "behavior": "currentReplicasIfHigher",
-        },
+        "fallback": fallback(workers.min),
         # the larger demand counts: running calls keep their workers while nothing else is due
         "triggers": [
             _trigger(queue, "due", workers.backlog_per_worker),

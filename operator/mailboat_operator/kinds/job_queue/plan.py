@@ -35,7 +35,7 @@ from mailboat_operator.plan.actions import (
     SuspendQueue,
     is_held,
 )
-from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of
+from mailboat_operator.plan.child_manifest import ChildKey, digest_of
 from mailboat_operator.plan.children import Live, name_conflict, plan_children, plan_unwanted
 from mailboat_operator.plan.findings import (
     Finding,
@@ -51,7 +51,7 @@ from mailboat_operator.plan.findings import (
 from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.autoscalers import autoscaler_health
-from mailboat_operator.workload.fleet import coarse, reason_of
+from mailboat_operator.workload.fleet import agent_problem, coarse
 from mailboat_operator.workload.pod_failures import MISCONFIGURED, Pods, trouble_of
 from mailboat_operator.workload.pods import AgentImage
 
@@ -148,7 +148,12 @@ def plan_job_queue(queue: JobQueue, seen: JobQueueObservation) -> Plan:
 
 def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
     workers, live, uid = queue.spec.workers, seen.children, queue.metadata.uid
-    children = [] if workers is None else _children(queue, workers, seen)
+    version = "" if seen.token is None else seen.token.version
+    children = (
+        []
+        if workers is None
+        else queue_children(queue, workers, seen.image, version, has_keda=seen.has_keda, policy=seen.policy)
+    )
     conflict = name_conflict(children, live, uid)
     if conflict is not None:
         return _plan(queue, seen, (), conflict)
@@ -166,11 +171,6 @@ def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
     return replace(plan, again_seconds=_SOON_SECONDS if view is None else FOLLOW_SECONDS)
 
 
-def _children(queue: JobQueue, workers: Workers, seen: JobQueueObservation) -> Sequence[Manifest]:
-    version = "" if seen.token is None else seen.token.version
-    return queue_children(queue, workers, seen.image, version, has_keda=seen.has_keda, policy=seen.policy)
-
-
 def _problem(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding] | None:
     """Why nothing is changed at the moment."""
     name, workers = queue.spec.publisher_ref.name, queue.spec.workers
@@ -183,11 +183,7 @@ def _problem(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding] | 
     if workers is not None and (seen.token is None or TOKEN_KEY not in seen.token.keys):
         secret = workers.token_secret_ref.name
         return stalled("SecretMissing", f"missing: entry {TOKEN_KEY} of Secret {secret}")
-    if seen.error is None:
-        return None
-    reason = reason_of(str(seen.error.where.get("error", seen.error.name)), "Unknown")
-    say = stalled if isinstance(seen.error, AgentRefusedError) else under_way
-    return say(reason, f"Publisher {name}: {seen.error.message}")
+    return None if seen.error is None else agent_problem(name, seen.error)
 
 
 def _changes(queue: JobQueue, view: JobQueueView | None) -> Iterator[Action]:

@@ -22,8 +22,7 @@ from mailboat_operator.definition.forms import (
     SCALE_DOWN,
 )
 from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
-from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.object_references import Reference, SecretReference
+from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.workload.template import (
     Mount,
     Resources,
@@ -106,7 +105,7 @@ class Workers(Frozen):
     )
 
     token_secret_ref: Annotated[
-        SecretReference,
+        Reference,
         Field("Secret with `token`: a token of the Publisher (`spec.http.tokens`) with the verbs work and view."),
     ]
     image: Annotated[

@@ -41,7 +41,7 @@ from mailboat_operator.plan.findings import (
     suspended,
     under_way,
 )
-from mailboat_operator.workload.fleet import reason_of
+from mailboat_operator.workload.fleet import agent_problem
 
 FOLLOW_SECONDS: Final = 30.0
 """How often a schedule is observed for its next due time."""
@@ -132,11 +132,7 @@ def _problem(schedule: JobSchedule, seen: JobScheduleObservation) -> Sequence[Fi
     name = schedule.spec.publisher_ref.name
     if seen.publisher is None:
         return stalled("PublisherMissing", f"no valid Publisher {name}")
-    if seen.error is None:
-        return None
-    reason = reason_of(str(seen.error.where.get("error", seen.error.name)), "Unknown")
-    say = stalled if isinstance(seen.error, AgentRefusedError) else under_way
-    return say(reason, f"Publisher {name}: {seen.error.message}")
+    return None if seen.error is None else agent_problem(name, seen.error)
 
 
 def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:

@@ -14,8 +14,7 @@ from mailboat_operator.definition.conditions import Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CRON, DURATION_OF_SECONDS, JOB_TOPIC, LABEL, TIME_ZONE
 from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
-from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.object_references import Reference
+from mailboat_operator.definition.metadata import Metadata, Reference
 
 LARGEST_DATA = 16_384
 _NAME = re.compile(LABEL.pattern)

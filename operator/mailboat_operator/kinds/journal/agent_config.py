@@ -32,10 +32,9 @@ from mailboat.config.storage import (
     TopicNamesConfig,
 )
 
-from mailboat_operator.definition.object_references import SecretReference
 from mailboat_operator.kinds.journal.spec import S3, JournalSpec, Kafka, KafkaSasl, KafkaTls
 from mailboat_operator.plan.labels import TOKEN_KEY
-from mailboat_operator.workload.mounts import HTTP_PORT, SecretMount
+from mailboat_operator.workload.mounts import HTTP_PORT, SecretMount, mounted_file, mounted_secret, secret_mount
 
 
 def journal_mounts(spec: JournalSpec) -> tuple[SecretMount, ...]:
@@ -43,11 +42,11 @@ def journal_mounts(spec: JournalSpec) -> tuple[SecretMount, ...]:
     tls, sasl = spec.kafka.tls, spec.kafka.sasl
     s3 = None if spec.blobs is None else spec.blobs.s3
     wanted = (
-        _mount("kafka-ca", None if tls is None else tls.ca_secret_ref, "ca.crt"),
-        _mount("kafka-certificate", None if tls is None else tls.certificate_secret_ref, "tls.crt", "tls.key"),
-        _mount("kafka-login", None if sasl is None else sasl.credentials_secret_ref, "username", "password"),
-        _mount("s3-keys", None if s3 is None else s3.credentials_secret_ref, "accessKeyId", "secretAccessKey"),
-        _mount("s3-ca", None if s3 is None else s3.ca_secret_ref, "ca.crt"),
+        secret_mount("kafka-ca", None if tls is None else tls.ca_secret_ref, "ca.crt"),
+        secret_mount("kafka-certificate", None if tls is None else tls.certificate_secret_ref, "tls.crt", "tls.key"),
+        secret_mount("kafka-login", None if sasl is None else sasl.credentials_secret_ref, "username", "password"),
+        secret_mount("s3-keys", None if s3 is None else s3.credentials_secret_ref, "accessKeyId", "secretAccessKey"),
+        secret_mount("s3-ca", None if s3 is None else s3.ca_secret_ref, "ca.crt"),
     )
     return tuple(mount for mount in wanted if mount is not None)
 
@@ -90,10 +89,6 @@ def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
     )
 
 
-def _mount(folder: str, reference: SecretReference | None, *keys: str) -> SecretMount | None:
-    return None if reference is None else SecretMount(folder, reference.name, keys)
-
-
 def _kafka(spec: JournalSpec, mounts: Mapping[str, SecretMount]) -> KafkaConfig:
     kafka: Kafka = spec.kafka
     return KafkaConfig(
@@ -106,11 +101,11 @@ def _kafka(spec: JournalSpec, mounts: Mapping[str, SecretMount]) -> KafkaConfig:
 
 
 def _tls(tls: KafkaTls, mounts: Mapping[str, SecretMount]) -> KafkaTlsConfig:
-    ca, certificate = mounts.get("kafka-ca"), mounts.get("kafka-certificate")
+    certificate = mounts.get("kafka-certificate")
     return KafkaTlsConfig(
-        ca_file=None if ca is None else ca.file("ca.crt"),
-        certificate_file=None if certificate is None else certificate.file("tls.crt"),
-        key_file=None if certificate is None else certificate.file("tls.key"),
+        ca_file=mounted_file(mounts.get("kafka-ca"), "ca.crt"),
+        certificate_file=mounted_file(certificate, "tls.crt"),
+        key_file=mounted_file(certificate, "tls.key"),
         verify_hostname=tls.verify_hostname,
     )
 
@@ -126,14 +121,14 @@ def _sasl(sasl: KafkaSasl, login: SecretMount) -> KafkaSaslConfig:
 
 
 def _s3(s3: S3, mounts: Mapping[str, SecretMount]) -> S3Config:
-    keys, ca = mounts.get("s3-keys"), mounts.get("s3-ca")
+    keys = mounts.get("s3-keys")
     return S3Config(
         bucket=s3.bucket,
         prefix=s3.prefix,
         endpoint_url=s3.endpoint_url,
         region=s3.region,
         path_style=s3.path_style,
-        access_key_id=None if keys is None else Secret(file=keys.file("accessKeyId")),
-        secret_access_key=None if keys is None else Secret(file=keys.file("secretAccessKey")),
-        ca_file=None if ca is None else ca.file("ca.crt"),
+        access_key_id=mounted_secret(keys, "accessKeyId"),
+        secret_access_key=mounted_secret(keys, "secretAccessKey"),
+        ca_file=mounted_file(mounts.get("s3-ca"), "ca.crt"),
     )

@@ -13,7 +13,7 @@ from mailboat.model.messages import TopicRole
 from mailboat_operator.definition.amounts import writable_duration, writable_size
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.definition.object_references import Reference
+from mailboat_operator.definition.metadata import Reference
 from mailboat_operator.kinds.journal.agent_config import topics_config
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.spec import JournalRole, TopicSpec

@@ -13,8 +13,7 @@ from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspe
 from mailboat_operator.definition.fields import Field, Renamed, Rule, unchangeable
 from mailboat_operator.definition.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_NAME, TOPIC_PREFIX, URL
 from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
-from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.object_references import SecretReference
+from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.kinds.topic.spec import JournalRole
 from mailboat_operator.kinds.topic.topic_retention import JournalRetention
 
@@ -25,11 +24,11 @@ class KafkaTls(Frozen):
     RENAMED: ClassVar = (Renamed("isHostChecked", "verifyHostname", default=True),)
 
     ca_secret_ref: Annotated[
-        SecretReference | None,
+        Reference | None,
         Field("Secret with `ca.crt`: CA bundle for the brokers' certificates. Default: the image's trust store."),
     ] = None
     certificate_secret_ref: Annotated[
-        SecretReference | None, Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS.")
+        Reference | None, Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS.")
     ] = None
     verify_hostname: Annotated[bool, Field("Verify that a broker's certificate names its host.")] = True
 
@@ -54,7 +53,7 @@ class KafkaSasl(Frozen):
 
     mechanism: Annotated[SaslMechanism, Field("SASL mechanism. PLAIN sends the password unencrypted: use it with TLS.")]
     credentials_secret_ref: Annotated[
-        SecretReference, Field("Secret with `username` and `password`; client id and client secret for OAUTHBEARER.")
+        Reference, Field("Secret with `username` and `password`; client id and client secret for OAUTHBEARER.")
     ]
     token_url: Annotated[str | None, Field("Token endpoint for OAUTHBEARER.", form=URL)] = None
     scope: Annotated[str | None, Field("OAuth scope to request, for OAUTHBEARER.", max_length=256)] = None
@@ -81,11 +80,11 @@ class S3(Frozen):
     region: Annotated[str | None, Field("Region. Default: as found in the pod's environment.", max_length=63)] = None
     path_style: Annotated[bool, Field("Path-style requests, as many S3-compatible servers require.")] = False
     credentials_secret_ref: Annotated[
-        SecretReference | None,
+        Reference | None,
         Field("Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."),
     ] = None
     ca_secret_ref: Annotated[
-        SecretReference | None, Field("Secret with `ca.crt`: CA bundle for the server's certificate.")
+        Reference | None, Field("Secret with `ca.crt`: CA bundle for the server's certificate.")
     ] = None
 
 

@@ -30,8 +30,7 @@ from mailboat_operator.definition.forms import (
     can_be_content_in_cel,
 )
 from mailboat_operator.definition.kind import AGE, REASON, Column, Kind
-from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.object_references import Reference, SecretReference
+from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.kinds.publisher.spec import Source
 from mailboat_operator.workload.placement import Placement
 from mailboat_operator.workload.template import TemplateMetadata
@@ -188,7 +187,7 @@ class PackageBuildSpec(Frozen):
     engine: Annotated[SparkOperator, Field("Spark operator that runs it.")] = SparkOperator.KUBEFLOW
     image: Annotated[str | None, Field("Image of all its pods. Default: the operator's setting.", form=IMAGE)] = None
     image_pull_secrets: Annotated[
-        tuple[SecretReference, ...], Field("Image pull secrets, in addition to the template's.", max_items=8)
+        tuple[Reference, ...], Field("Image pull secrets, in addition to the template's.", max_items=8)
     ] = ()
     template: Annotated[BuildTemplate, Field("Labels, security context and placement of driver and executors.")] = (
         field(default_factory=BuildTemplate)

@@ -11,11 +11,8 @@ from mailboat.config.receivers import (
     EventSeverity,
     MailConfig,
     MailSecurity,
-    RelayConfig,
-    WebhookConfig,
     WebhookFormat,
 )
-from mailboat.config.storage import Secret
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Renamed, Rule
@@ -29,7 +26,7 @@ from mailboat_operator.definition.forms import (
     PATH_PATTERN,
     URL,
 )
-from mailboat_operator.definition.object_references import SecretReference
+from mailboat_operator.definition.metadata import Reference
 
 _JOB_KINDS = sorted(str(kind) for kind in frozenset(EventKind) - PACKAGE_KINDS)
 
@@ -89,16 +86,11 @@ class Webhook(Frozen):
 
     name: Annotated[str, Field("Unique name; a new one starts at the next event.", form=LABEL)]
     url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
-    url_secret_ref: Annotated[SecretReference | None, Field("Secret with `url`, instead of `url`.")] = None
-    token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
+    url_secret_ref: Annotated[Reference | None, Field("Secret with `url`, instead of `url`.")] = None
+    token_secret_ref: Annotated[Reference | None, Field("Secret with `token`, a bearer token to send.")] = None
     timeout_seconds: Annotated[float, Field("Time limit of one request; then it is retried.", form=DURATION)] = 10.0
     format: Annotated[WebhookFormat, Field("Format of the body.")] = WebhookFormat.CLOUDEVENTS
     filter: Annotated[EventFilter, Field("Which events are posted.")] = EventFilter()
-
-    def config(self, token_file: str | None, url_file: str | None) -> WebhookConfig:
-        """As the agent reads it, with the files that it finds the Secrets in."""
-        url, token = (None if file is None else Secret(file=file) for file in (url_file, token_file))
-        return WebhookConfig(self.name, self.url, url, token, self.timeout_seconds, self.format, self.filter)
 
 
 class Relay(Frozen):
@@ -120,27 +112,13 @@ class Relay(Frozen):
         MailSecurity.STARTTLS
     )
     credentials_secret_ref: Annotated[
-        SecretReference | None, Field("Secret with `username` and `password`. Default: no login.")
+        Reference | None, Field("Secret with `username` and `password`. Default: no login.")
     ] = None
     ca_secret_ref: Annotated[
-        SecretReference | None,
+        Reference | None,
         Field("Secret with `ca.crt`: CA bundle for the relay's certificate. Default: the image's trust store."),
     ] = None
     timeout_seconds: Annotated[float, Field("Time limit of one e-mail.", form=DURATION)] = 30.0
-
-    def config(self, user_file: str | None, password_file: str | None, ca_file: str | None) -> RelayConfig:
-        """As the agent reads it, with the files that it finds the Secrets in."""
-        user, password = (None if file is None else Secret(file=file) for file in (user_file, password_file))
-        return RelayConfig(
-            host=self.host,
-            sender=self.sender,
-            port=self.port,
-            security=self.security,
-            ca_file=ca_file,
-            user_from=user,
-            password=password,
-            timeout_seconds=self.timeout_seconds,
-        )
 
 
 class Mail(MailConfig):

@@ -13,7 +13,7 @@ from mailboat.config.document import (
     PublisherConfig,
     TokenConfig,
 )
-from mailboat.config.receivers import EventsConfig, RelayConfig
+from mailboat.config.receivers import EventsConfig, RelayConfig, WebhookConfig
 from mailboat.config.storage import Secret
 
 from mailboat_operator.kinds.journal.agent_config import agent_config, journal_mounts
@@ -30,16 +30,19 @@ from mailboat_operator.workload.agent_manifests import (
     network_policies,
     stateful_set,
 )
-from mailboat_operator.workload.mounts import SecretMount, token_mount
+from mailboat_operator.workload.mounts import (
+    SecretMount,
+    mounted_file,
+    mounted_secret,
+    secret_mount,
+    token_mount,
+)
 from mailboat_operator.workload.pods import AgentPod
 from mailboat_operator.workload.volumes import made_volume
 
 _SOURCE: Final = "source"
 SOURCE_FOLDER: Final = "/source"
 _STATE: Final = "state"
-_URL_KEY: Final = "url"
-_LOGIN_KEYS: Final = ("username", "password")
-_CA_KEY: Final = "ca.crt"
 
 
 def owner_of_publisher(publisher: Publisher) -> Owner:
@@ -63,46 +66,51 @@ def receiver_mounts(publisher: Publisher) -> Sequence[SecretMount]:
 
 
 def _hook_token(hook: Webhook) -> SecretMount | None:
-    reference = hook.token_secret_ref
-    return None if reference is None else SecretMount(f"webhook-{hook.name}", reference.name, (TOKEN_KEY,))
+    return secret_mount(f"webhook-{hook.name}", hook.token_secret_ref, TOKEN_KEY)
 
 
 def _hook_url(hook: Webhook) -> SecretMount | None:
-    reference = hook.url_secret_ref
-    return None if reference is None else SecretMount(f"webhookurl-{hook.name}", reference.name, (_URL_KEY,))
+    return secret_mount(f"webhookurl-{hook.name}", hook.url_secret_ref, "url")
 
 
 def _relay_login(relay: Relay) -> SecretMount | None:
-    reference = relay.credentials_secret_ref
-    return None if reference is None else SecretMount("relay-login", reference.name, _LOGIN_KEYS)
+    return secret_mount("relay-login", relay.credentials_secret_ref, "username", "password")
 
 
 def _relay_ca(relay: Relay) -> SecretMount | None:
-    reference = relay.ca_secret_ref
-    return None if reference is None else SecretMount("relay-ca", reference.name, (_CA_KEY,))
+    return secret_mount("relay-ca", relay.ca_secret_ref, "ca.crt")
+
+
+def _events_config(events: Events) -> EventsConfig:
+    """The events as the agent reads them, with the files that it finds the Secrets in."""
+    webhooks = tuple(
+        WebhookConfig(
+            hook.name,
+            hook.url,
+            mounted_secret(_hook_url(hook), "url"),
+            mounted_secret(_hook_token(hook), TOKEN_KEY),
+            hook.timeout_seconds,
+            hook.format,
+            hook.filter,
+        )
+        for hook in events.webhooks
+    )
+    relay = None if events.relay is None else _relay_config(events.relay)
+    return EventsConfig(events.silent_seconds, webhooks, relay=relay, mails=events.mails)
 
 
 def _relay_config(relay: Relay) -> RelayConfig:
     login = _relay_login(relay)
-    user, password = (_file_in(login, key) for key in _LOGIN_KEYS)
-    return relay.config(user, password, _file_in(_relay_ca(relay), _CA_KEY))
-
-
-def _events_config(events: Events) -> EventsConfig:
-    """The events as the agent reads them."""
-    return EventsConfig(
-        events.silent_seconds,
-        tuple(
-            hook.config(_file_in(_hook_token(hook), TOKEN_KEY), _file_in(_hook_url(hook), _URL_KEY))
-            for hook in events.webhooks
-        ),
-        relay=None if events.relay is None else _relay_config(events.relay),
-        mails=events.mails,
+    return RelayConfig(
+        host=relay.host,
+        sender=relay.sender,
+        port=relay.port,
+        security=relay.security,
+        ca_file=mounted_file(_relay_ca(relay), "ca.crt"),
+        user_from=mounted_secret(login, "username"),
+        password=mounted_secret(login, "password"),
+        timeout_seconds=relay.timeout_seconds,
     )
-
-
-def _file_in(mount: SecretMount | None, key: str) -> str | None:
-    return None if mount is None else mount.file(key)
 
 
 def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:

@@ -36,7 +36,7 @@ from mailboat_operator.workload.fleet import (
     published_at,
     subscribers_of,
 )
-from mailboat_operator.workload.mounts import CONFIG_ENDING, HTTP_PORT
+from mailboat_operator.workload.mounts import CONFIG_ENDING, service_url
 from mailboat_operator.workload.volumes import plan_volumes, volume_findings
 
 
@@ -95,7 +95,7 @@ def _plan(
         conditions=conditions_after(
             publisher.status.conditions, [*findings, *volumes], metadata.generation, around.now
         ),
-        url=f"http://{metadata.name}.{metadata.namespace}.svc:{HTTP_PORT}",
+        url=service_url(metadata.name, metadata.namespace),
         pools=tuple(pools),
     )
     is_settled = findings[0].status is ConditionStatus.TRUE

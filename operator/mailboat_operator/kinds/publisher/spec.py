@@ -21,8 +21,7 @@ from mailboat_operator.definition.forms import (
     can_be_content_in_cel,
 )
 from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
-from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.object_references import Reference, SecretReference
+from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.kinds.publisher.event_settings import Events
 from mailboat_operator.workload.package_limits import Limits
 from mailboat_operator.workload.template import (
@@ -73,7 +72,7 @@ class Token(Frozen):
     name: Annotated[
         str, Field("Name of the token's owner: the user of its requests, and the caller in the audit log.", form=NAME)
     ]
-    secret_ref: Annotated[SecretReference, Field("Secret with `token`.")]
+    secret_ref: Annotated[Reference, Field("Secret with `token`.")]
     verbs: Annotated[
         tuple[Verb, ...],
         Field(
@@ -101,7 +100,7 @@ class Http(Frozen):
     """The HTTP API."""
 
     token_secret_ref: Annotated[
-        SecretReference | None,
+        Reference | None,
         Field("Secret with `token`: bearer token with all rights. Default: the operator creates one."),
     ] = None
     tokens: Annotated[tuple[Token, ...], Field("Tokens of other callers.", max_items=16, key="name")] = ()

@@ -16,16 +16,16 @@ from typing import Final
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.kinds.subscriber_pool.spec import Autoscaling
 from mailboat_operator.plan.child_manifest import Manifest, Owner
-from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING
 from mailboat_operator.workload.autoscalers import (
-    AUTHENTICATION,
     AUTOSCALER,
     SCALED_OBJECT,
+    authentication,
     external_metric,
+    fallback,
     metrics_trigger,
 )
-from mailboat_operator.workload.mounts import HTTP_PORT
+from mailboat_operator.workload.mounts import service_url
 
 MEMBERS_ENDING: Final = "members"
 REQUESTS_METRIC: Final = "http_requests_per_second"
@@ -39,7 +39,6 @@ MEMBER_LAG_METRIC: Final = "mailboat_subscriber_lag_offsets"
 
 _PERIOD_SECONDS: Final = 60
 _MOST_AT_ONCE: Final = 4
-_FAILURES: Final = 3
 
 
 def is_for_keda(wanted: Autoscaling, *, has_keda: bool) -> bool:
@@ -52,7 +51,9 @@ def autoscalers(owner: Owner, wanted: Autoscaling, *, has_keda: bool) -> Sequenc
     """The children that scale: one, and what KEDA reports to a member with."""
     if is_for_keda(wanted, has_keda=has_keda):
         scaled = owner.child(SCALED_OBJECT, "", {"spec": _scaled_object(owner, wanted)})
-        return [scaled] if wanted.lag_per_member is None else [_authentication(owner), scaled]
+        if wanted.lag_per_member is None:
+            return [scaled]
+        return [authentication(owner, "", owner.name_of(TOKEN_ENDING)), scaled]
     spec = {
         "scaleTargetRef": _target(owner),
         "minReplicas": wanted.min_replicas,
@@ -61,11 +62,6 @@ def autoscalers(owner: Owner, wanted: Autoscaling, *, has_keda: bool) -> Sequenc
         "behavior": _behavior(wanted),
     }
     return [owner.child(AUTOSCALER, "", {"spec": spec})]
-
-
-def _authentication(owner: Owner) -> Manifest:
-    secret = {"parameter": "token", "name": owner.name_of(TOKEN_ENDING), "key": TOKEN_KEY}
-    return owner.child(AUTHENTICATION, "", {"spec": {"secretTargetRef": [secret]}})
 
 
 def _scaled_object(owner: Owner, wanted: Autoscaling) -> Manifest:
@@ -77,11 +73,7 @@ def _scaled_object(owner: Owner, wanted: Autoscaling) -> Manifest:
         "triggers": [_trigger(owner, wanted)],
     }
     if wanted.cpu_percent is None:  # of cpu the cluster's own rule holds, and KEDA refuses another
-        spec["fallback"] = {
-            "failureThreshold": _FAILURES,
-            "replicas": wanted.min_replicas,
-            "behavior": "currentReplicasIfHigher",
-        }
+        spec["fallback"] = fallback(wanted.min_replicas)
     return spec
 
 
@@ -89,7 +81,7 @@ def _trigger(owner: Owner, wanted: Autoscaling) -> Manifest:
     configured = wanted.trigger
     if wanted.lag_per_member is not None:
         name = owner.metadata.name
-        agents = f"http://{owner.name_of(MEMBERS_ENDING)}.{owner.metadata.namespace}.svc:{HTTP_PORT}"
+        agents = service_url(owner.name_of(MEMBERS_ENDING), owner.metadata.namespace)
         # The address is that of all members, ready or not: with the first backlog none is. One that starts has no lag
         # to read yet, or the whole one; KEDA keeps the number, and asks again.
         value = f'{MEMBER_LAG_METRIC}{{subscriber="{name}"}}'

@@ -31,8 +31,7 @@ from mailboat_operator.definition.forms import (
     can_be_content_in_cel,
 )
 from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
-from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.object_references import Reference
+from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.workload.package_limits import Limits
 from mailboat_operator.workload.template import (
     AgentImageName,

@@ -13,8 +13,7 @@ from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspe
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import TOPIC_CONFIG_KEY, TOPIC_NAME
 from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
-from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.object_references import Reference
+from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.kinds.topic.topic_retention import TopicRetention
 
 
