@@ -19,10 +19,9 @@ from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.errors import JournalUnavailableError, PathRefusedError, ThrottledError
 from mailboat.http import application
-from mailboat.http.agent_server import Probes
 from mailboat.http.application import api_description
 from mailboat.http.description import operations
-from mailboat.http.probes import create_probe_app
+from mailboat.http.probes import ProbePorts, create_probe_app
 from mailboat.model.requests import parse_request
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.testing.wait import PATIENCE_SECONDS
@@ -225,7 +224,7 @@ def test_the_first_page_links_to_what_is_served(agent: httpx2.Client) -> None:
 
 
 def test_the_first_page_of_an_agent_without_a_publisher_links_to_its_probes(tmp_path: Path) -> None:
-    ports = Probes(FakeHealth(), AgentMetrics(SystemClock()))
+    ports = ProbePorts(FakeHealth(), AgentMetrics(SystemClock()))
     app = create_probe_app(ports, HttpConfig(), tmp_path, SystemClock())
 
     async def answer(path: str) -> httpx2.Response:

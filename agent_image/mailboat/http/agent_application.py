@@ -31,11 +31,11 @@ def agent_application(process: AgentProcess, control: ControlService, history: L
     control.account_for(memory)
     memory.add("history", lambda: history.size_bytes, MAX_HISTORY_BYTES)
     ports = ApiPorts(
+        process,
+        process.observability,
         control,
         control.jobs,
         AgentArchive(workspace, process.restores),
-        process,
-        process.observability,
         clock,
         AuditTrail(clock),
         feed,

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.health import Health
 from mailboat.clock import Deadline, SystemClock
-from mailboat.http.probes import Telemetry, create_probe_app
+from mailboat.http.probes import ProbePorts, create_probe_app
 from mailboat.http.server import HttpServer
 from mailboat.http.subscriber_application import subscriber_application
 from mailboat.telemetry.exposition import AgentMetrics
@@ -27,14 +26,6 @@ _CLOSE_SECONDS: Final = 1.0
 """How long a probe that is being answered may take when the process is about to listen at the same port."""
 
 
-@dataclass(frozen=True, slots=True)
-class Probes:
-    """See `ProbePorts`."""
-
-    health: Health
-    telemetry: Telemetry
-
-
 def server_of(process: AgentProcess) -> HttpServer:
     """The server of a started process; it listens nowhere yet.
 
@@ -47,7 +38,7 @@ def server_of(process: AgentProcess) -> HttpServer:
 def probes_during(health: Health, home: Home) -> Iterator[None]:
     """Answer probes from `health` until the context ends and frees the port. Raises: as `HttpServer.start`."""
     config, clock = home.config.http, SystemClock()
-    app = create_probe_app(Probes(health, AgentMetrics(clock)), config, home.path, clock)
+    app = create_probe_app(ProbePorts(health, AgentMetrics(clock)), config, home.path, clock)
     server = HttpServer(app, config)
     server.start()
     try:
@@ -61,7 +52,7 @@ def _app_of(process: AgentProcess) -> ASGIApp:
         from mailboat.http.agent_application import agent_application
 
         return agent_application(process, process.control, process.history)
-    probes = Probes(process, process.observability)
+    probes = ProbePorts(process, process.observability)
     if process.own is not None and process.history is not None:
         return subscriber_application(process, process.own, process.history, probes)
     return create_probe_app(probes, process.config.http, process.workspace.home.path, SystemClock())

@@ -24,7 +24,7 @@ import mailboat
 from mailboat.api.dashboard_files import DASHBOARD_PATHS
 from mailboat.config.document import HttpConfig
 from mailboat.errors import UsageError
-from mailboat.http.dashboard import dashboard
+from mailboat.http.answers import dashboard
 from mailboat.http.description import describe
 from mailboat.http.error_answers import HANDLERS, answer_error, undeclared_body
 from mailboat.http.event_stream import EventStreams

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Path, Query, Request
 from fastapi.dependencies.models import Dependant
 
-from mailboat.agent.health import Health
 from mailboat.api.control import Control
 from mailboat.api.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
 from mailboat.api.records import document_of
@@ -27,7 +26,7 @@ from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.examples import PROBLEMS
-from mailboat.http.probes import Telemetry
+from mailboat.http.probes import ProbePorts
 from mailboat.telemetry.memory_accounts import MemoryAccounts
 
 # Offsets of Kafka and SQLite have 63 bits.
@@ -61,15 +60,13 @@ _MEANINGS: Final = {
 
 
 @dataclass(frozen=True)
-class ApiPorts:
-    """What the API is made of.
+class ApiPorts(ProbePorts):
+    """What the API is made of, besides the probes.
 
     Attributes:
         control: The verbs.
         jobs: Jobs, and what workers ask.
         archive: What the log holds.
-        health: How the process is.
-        telemetry: Gives the text for `/metrics`, and counts requests.
         clock: Time.
         audit: What was asked that changes something.
         feed: What changed, for the event stream.
@@ -82,8 +79,6 @@ class ApiPorts:
     control: Control
     jobs: JobService
     archive: LogArchive
-    health: Health
-    telemetry: Telemetry
     clock: Clock
     audit: AuditTrail
     feed: EventFeed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -53,16 +54,17 @@ class Telemetry(Protocol):
         """What `/metrics` answers to a scraper that sends this `Accept` header."""
 
 
-class ProbePorts(Protocol):
-    """What probes work with."""
+@dataclass(frozen=True)
+class ProbePorts:
+    """What probes work with.
 
-    @property
-    def health(self) -> Health:
-        """How the process is."""
+    Attributes:
+        health: How the process is.
+        telemetry: Gives the text for `/metrics`, and counts requests.
+    """
 
-    @property
-    def telemetry(self) -> Telemetry:
-        """What `/metrics` gives, and who counts requests."""
+    health: Health
+    telemetry: Telemetry
 
 
 async def healthz(request: Request) -> Response:

@@ -36,9 +36,8 @@ from mailboat.control.lag_history import MAX_BYTES as MAX_HISTORY_BYTES
 from mailboat.control.lag_history import LagHistory
 from mailboat.errors import AccessDeniedError, AgentMissingError, UsageError
 from mailboat.http.access import LOCAL
-from mailboat.http.answers import json_answer
+from mailboat.http.answers import dashboard, json_answer
 from mailboat.http.audit import AuditTrail, Call
-from mailboat.http.dashboard import dashboard
 from mailboat.http.error_answers import HANDLERS, answer_error, undeclared_body
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.gate import Gate
