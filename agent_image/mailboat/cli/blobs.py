@@ -43,21 +43,12 @@ def list_blobs(
     """List blobs: digest, size, when they were stored or renewed, what a sweep would do with them."""
     with _archive(session) as archive:
         found = archive.blobs(is_removable=removable, max_items=limit)
-    rows = [{**document_of(item), "stored_at": time_text(item.stored_at)} for item in found.items]
     columns = (Column("DIGEST"), Column("SIZE", is_number=True), Column("STORED"), Column("STATUS"))
-    session.show(
-        Report(
-            rows,
-            [row["digest"] for row in rows],
-            lambda: [
-                Table(
-                    columns,
-                    [(row["digest"], bytes_text(row["bytes"]), row["stored_at"], row["fate"]) for row in rows],
-                    empty="no blobs",
-                )
-            ],
-        )
-    )
+    rows = [
+        (item.digest, bytes_text(item.bytes), time_text(item.stored_at) or ABSENT, item.fate) for item in found.items
+    ]
+    table = Table(columns, rows, empty="no blobs")
+    session.show(Report(document_of(found.items), [item.digest for item in found.items], lambda: [table]))
     if not found.complete and (limit is None or len(rows) < limit):
         session.note(f"an agent lists at most {MAX_BLOBS:,} blobs; `mailboat --home DIR blobs ls` lists all")
 

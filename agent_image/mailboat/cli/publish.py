@@ -14,9 +14,9 @@ import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
-from mailboat.cli.options import PublisherOption, WaitOption, remote_command
+from mailboat.cli.options import PublisherOption, remote_command
 from mailboat.cli.output import Report, bytes_text, count_text
-from mailboat.cli.publish_requests import open_publisher, publish_through, unpublished_lines
+from mailboat.cli.publish_requests import Delivery, open_publisher, publish_through, unpublished_lines
 from mailboat.cli.session import Publishing, Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
@@ -26,7 +26,7 @@ from mailboat.content.watched_sources import WatchedSource
 from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
-from mailboat.model.identifiers import RequestId, parse_request_id
+from mailboat.model.identifiers import parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 from mailboat.model.requests import DistributionRequest, add_request
@@ -82,20 +82,6 @@ class Selection(NamedTuple):
         return first, content_paths(rest)
 
 
-class Delivery(NamedTuple):
-    """The publisher, the request id, and how long to wait for the subscribers."""
-
-    request_id: Annotated[
-        str | None,
-        typer.Option("--request-id", metavar="ID", help="Idempotency key: reusing it never publishes twice."),
-    ] = None
-    publisher: PublisherOption = None
-    new_publisher: Annotated[
-        bool, typer.Option("--new-publisher", help="Allow a --publisher that has not published from this home before.")
-    ] = False
-    wait: WaitOption = None
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("plan")(plan)
@@ -112,7 +98,7 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
     paths, place = _chosen(session, selected, "plan")
     source = None if place is None else LocalSource(partial(_open, session, place))
     name = session.default_publisher(publisher)
-    request = None if selected.changed else _add(paths, selected.shallow)
+    request = None if selected.changed else add_request(paths, is_deep=not selected.shallow)
     with session.control(Publishing(partial(open_publisher, name=name), source)) as control:
         found = control.plan_changed(name, paths) if request is None else control.plan(name, request)
         members = control.status().subscribers
@@ -199,7 +185,7 @@ def publish(
         changed=selected.changed, shallow=selected.shallow, each=each, request_id=delivery.request_id is not None
     )
     paths, place = _chosen(session, selected, "publish")
-    requests = list(_adds(paths, shallow=selected.shallow, each=each, request_id=delivery.request_id))
+    requests = list(_adds(paths, shallow=selected.shallow, each=each, first_id=delivery.request_id))
 
     def ship(control: Control, name: str) -> Iterator[DistributionView]:
         return control.publish_changed(name, paths) if selected.changed else control.distribute_all(name, requests)
@@ -322,25 +308,20 @@ def _refuse_both(*, changed: bool, **others: bool) -> None:
         )
 
 
-def _add(paths: Sequence[NodePath], shallow: bool, request_id: RequestId | None = None) -> DistributionRequest:
-
-    return add_request(paths, is_deep=not shallow, request_id=request_id)
-
-
 def _adds(
-    paths: Sequence[NodePath], *, shallow: bool, each: bool, request_id: str | None
+    paths: Sequence[NodePath], *, shallow: bool, each: bool, first_id: str | None
 ) -> Iterator[DistributionRequest]:
     """One request, or one for each path; then the given id is that of the first, and the others count on from it."""
-    named = None if request_id is None else parse_request_id(request_id)
+    named = None if first_id is None else parse_request_id(first_id)
     if not each:
-        yield _add(paths, shallow, named)
+        yield add_request(paths, is_deep=not shallow, request_id=named)
         return
     for number, path in enumerate(paths):
-        yield _add([path], shallow, named if named is None or number == 0 else parse_request_id(f"{named}.{number}"))
+        request_id = named if named is None or number == 0 else parse_request_id(f"{named}.{number}")
+        yield add_request([path], is_deep=not shallow, request_id=request_id)
 
 
 def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: Delivery) -> None:
-
     named = None if delivery.request_id is None else parse_request_id(delivery.request_id)
     request = DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)
     publish_through(session, lambda control, name: control.distribute_all(name, [request]), delivery)

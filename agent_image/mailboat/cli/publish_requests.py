@@ -8,16 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, document_of
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
 from mailboat.cli.error_report import print_warning
+from mailboat.cli.options import PublisherOption, WaitOption
 from mailboat.cli.output import Output, Report, bytes_text, count_text
 from mailboat.cli.session import Publishing, Session
 from mailboat.cli.terminal_line import TerminalLine
-from mailboat.clock import Clock, SystemClock
+from mailboat.clock import SystemClock
 from mailboat.composition.workspace import Workspace, known_publisher
 from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import MailboatError
@@ -123,46 +126,24 @@ def paths_text(paths: Sequence[str]) -> str:
     return f"{first} … {len(paths)} paths" if len(paths) > 3 else first
 
 
-class RequestOptions(Protocol):
-    """The publisher, and how long to wait for the subscribers."""
+class Delivery(NamedTuple):
+    """The publisher, the request id, and how long to wait for the subscribers."""
 
-    @property
-    def publisher(self) -> str | None:
-        """Which publisher; None is the configured or only one."""
-
-    @property
-    def new_publisher(self) -> bool:
-        """Whether it may be one that has not published before."""
-
-    @property
-    def wait(self) -> float | None:
-        """Seconds to wait for the subscribers; None does not wait."""
-
-
-class AwaitedPackages(NamedTuple):
-    """Packages whose subscribers are waited for.
-
-    Attributes:
-        publisher: Whose packages.
-        packages: At least one.
-        seconds: How long.
-        started: When publishing began, on the clock.
-        clock: Time.
-        unpublished: Metadata of the source that was left out.
-    """
-
-    publisher: str
-    packages: Sequence[DistributionView]
-    seconds: float
-    started: float
-    clock: Clock
-    unpublished: Unpublished | None
+    request_id: Annotated[
+        str | None,
+        typer.Option("--request-id", metavar="ID", help="Idempotency key: reusing it never publishes twice."),
+    ] = None
+    publisher: PublisherOption = None
+    new_publisher: Annotated[
+        bool, typer.Option("--new-publisher", help="Allow a --publisher that has not published from this home before.")
+    ] = False
+    wait: WaitOption = None
 
 
 def publish_through(
     session: Session,
     publish: Callable[[Control, str], Iterable[DistributionView]],
-    delivery: RequestOptions,
+    delivery: Delivery,
     source: LocalSource | None = None,
     unpublished: Sequence[Unpublished] = (),
 ) -> None:
@@ -172,24 +153,21 @@ def publish_through(
 
     Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
     """
-    name = session.default_publisher(delivery.publisher)
-    clock = SystemClock()
-    outcome = None
+    name, clock = session.default_publisher(delivery.publisher), SystemClock()
+    outcome: Followed | None = None
     begin = partial(open_publisher, name=name, is_new=delivery.new_publisher)
-    publishing = Publishing(begin, source, partial(_maintain, session))
-    with session.control(publishing) as control:
+    with session.control(Publishing(begin, source, partial(_maintain, session))) as control:
         started = clock.monotonic()
         packages = _published(session, publish(control, name))
-        known = next(iter(unpublished), None)
+        known = next(iter(unpublished), None) if packages else None
         # people see the receipts before the wait, programs get one document after it
         if delivery.wait is None or not packages or session.output is Output.TABLE:
-            session.show(published_report(packages, unpublished=known if packages else None))
+            session.show(published_report(packages, unpublished=known))
         if delivery.wait is not None and packages:
-            outcome = _await_subscribers(
-                session,
-                control,
-                AwaitedPackages(name, packages, delivery.wait, started, clock, known),
-            )
+            outcome = _await_subscribers(session, control, name, packages, delivery.wait, started)
+            lines = list(followed_lines(outcome))
+            is_table = session.output is Output.TABLE
+            session.show(Report({}, [], lambda: lines) if is_table else published_report(packages, outcome, known))
     if outcome is not None:
         end_by([outcome.view])
 
@@ -224,38 +202,35 @@ def _published(session: Session, publishing: Iterable[DistributionView]) -> Sequ
     return packages
 
 
-def _await_subscribers(session: Session, control: Control, awaited: AwaitedPackages) -> Followed:
-    """Wait until the known subscribers have the packages, with a live count on a terminal, and print the outcome.
+def _await_subscribers(
+    session: Session,
+    control: Control,
+    publisher: str,
+    packages: Sequence[DistributionView],
+    seconds: float,
+    started: float,
+) -> Followed:
+    """Wait until the known subscribers have the packages, with a live count on a terminal since `started`.
 
     Raises: KeyboardInterrupt, after a note of what is published all the same.
     """
-    line = TerminalLine(sys.stderr)
+    line, clock = TerminalLine(sys.stderr), SystemClock()
 
     def show_progress(view: DistributionView) -> None:
-        line.show(waiting_text(view, awaited.clock.monotonic() - awaited.started, awaited.seconds))
+        line.show(waiting_text(view, clock.monotonic() - started, seconds))
 
+    ids = [package.package_id for package in packages]
     try:
-        ids = [package.package_id for package in awaited.packages]
-        views = waited_for(
-            control, awaited.publisher, ids, awaited.clock, awaited.seconds, show_progress if line.can_show() else None
-        )
-        outcome = followed(control, views, awaited.clock.monotonic() - awaited.started)
+        views = waited_for(control, publisher, ids, clock, seconds, show_progress if line.can_show() else None)
+        return followed(control, views, clock.monotonic() - started)
     except KeyboardInterrupt:
         line.clear()
-        _note_published(session, awaited.packages)
+        last = packages[-1]
+        session.note(
+            f"{count_text(len(packages), 'package')} published, the last one {last.package_id} at offset {last.offset};"
+            " the wait for the subscribers ended"
+        )
+        session.note(f"  next  mailboat distributions get {last.package_id}")
         raise
-    line.clear()
-    if session.output is Output.TABLE:
-        session.show(Report({}, [], lambda: list(followed_lines(outcome))))
-    else:
-        session.show(published_report(awaited.packages, outcome, awaited.unpublished))
-    return outcome
-
-
-def _note_published(session: Session, packages: Sequence[DistributionView]) -> None:
-    last = packages[-1]
-    session.note(
-        f"{count_text(len(packages), 'package')} published, the last one {last.package_id} at offset {last.offset};"
-        " the wait for the subscribers ended"
-    )
-    session.note(f"  next  mailboat distributions get {last.package_id}")
+    finally:
+        line.clear()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -20,7 +20,7 @@ from mailboat.cli.confirmation import ask
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.cli.tables import Column, Table
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
 from mailboat.clock import Clock, Deadline, SystemClock, milliseconds_now, moment_of
 from mailboat.composition.configured_roots import roots_of_target
@@ -43,18 +43,6 @@ _STORED: Final = "blob:"
 _POLL_SECONDS: Final = 0.5
 _RESTART_SECONDS: Final = 60.0
 """An agent that stopped answering may be starting again, and its targets keep what was restored."""
-
-
-class _How(NamedTuple):
-    """How a home restores.
-
-    Attributes:
-        is_checked: The position must fit the journal.
-        is_replacing: The target may have content.
-    """
-
-    is_checked: bool
-    is_replacing: bool
 
 
 def register(group: typer.Typer) -> None:
@@ -93,7 +81,7 @@ def snapshot(
     code is 0. With --url, the agent stores its target as blob:NAME.
     """
     if place.startswith(_STORED):
-        _store(session, (target, place), config, is_forced=force)
+        _store(session, target, place, config, is_forced=force)
         return
     if session.url is not None:
         raise UsageError(
@@ -140,17 +128,19 @@ def restore(
         raise UsageError("--seed takes blob:NAME, looks whether it fits the journal, and replaces nothing")
     if replace:
         ask(RESTORE.question(target=into, snapshot=place), "nothing was replaced", is_sure=yes)
-    how = _How(is_checked=not any_journal, is_replacing=replace)
     if session.url is not None:
         if seed or any_journal or config is not None or not place.startswith(_STORED):
             raise UsageError("an agent restores blob:NAME only, without --seed, --any-journal and --config")
-        _restore_at_agent(session, session.url, (place, into), is_replacing=replace)
-    elif seed:
-        _seed(session, (place, into), config)
-    elif place.startswith(_STORED):
-        _restore_stored(session, (place, into), config, how)
+        _restore_at_agent(session, session.url, place, into, is_replacing=replace)
+        return
+    if seed:
+        _seed(session, place, into, config)
+        return
+    request = RestoreRequest(place, milliseconds_now(SystemClock()), replace)
+    if place.startswith(_STORED):
+        _restore_stored(session, request, into, config, is_checked=not any_journal)
     else:
-        _restore_file(session, (Path(place), into), config, how)
+        _restore_file(session, request, into, config, is_checked=not any_journal)
 
 
 @remote_command
@@ -168,33 +158,23 @@ def snapshots(
             archive.remove_snapshot(remove)
             session.show(Report({"removed": remove}, [remove], lambda: [f"{_STORED}{remove} is forgotten"]))
             return
-        rows = [_row(stored) for stored in archive.snapshots()]
+        found = archive.snapshots()
     columns = [Column("SNAPSHOT"), Column("NEXT", is_number=True), Column("SIZE", is_number=True), Column("TAKEN")]
-    session.show(
-        Report(
-            rows,
-            [row["snapshot"] for row in rows],
-            lambda: [
-                Table(
-                    [*columns, Column("OF")],
-                    [
-                        [
-                            row["snapshot"],
-                            "-" if row["error"] else str(row["next_offset"]),
-                            "-" if row["error"] else bytes_text(row["bytes"]),
-                            row["taken_at"] or "-",
-                            _origin(row),
-                        ]
-                        for row in rows
-                    ],
-                    empty="no snapshots",
-                )
-            ],
-        )
-    )
-    for row in rows:
-        if row["error"]:
-            session.note(f"{row['snapshot']} cannot be read: {row['next_step']}")
+    rows = [
+        [
+            stored.snapshot,
+            ABSENT if stored.next_offset is None else str(stored.next_offset),
+            ABSENT if stored.bytes is None else bytes_text(stored.bytes),
+            time_text(stored.taken_at) or ABSENT,
+            _origin(stored),
+        ]
+        for stored in found
+    ]
+    table = Table([*columns, Column("OF")], rows, empty="no snapshots")
+    session.show(Report(document_of(found), [stored.snapshot for stored in found], lambda: [table]))
+    for stored in found:
+        if stored.error is not None:
+            session.note(f"{stored.snapshot} cannot be read: {stored.next_step}")
 
 
 @remote_command
@@ -209,23 +189,20 @@ def restores(session: Session) -> None:
         [
             view.subscriber,
             view.state,
-            view.snapshot or "-",
-            time_text(view.begun_at) or "-",
-            f"offset {view.next_offset}" if view.error is None and view.next_offset is not None else _fault_of(view),
+            view.snapshot or ABSENT,
+            time_text(view.begun_at) or ABSENT,
+            _outcome(view),
         ]
         for view in views
     ]
-    session.show(
-        Report(
-            [document_of(view) for view in views],
-            [f"{view.subscriber} {view.state}" for view in views],
-            lambda: [Table(columns, rows, empty="the agent runs no subscriber")],
-        )
-    )
+    table = Table(columns, rows, empty="the agent runs no subscriber")
+    session.show(Report(document_of(views), [f"{view.subscriber} {view.state}" for view in views], lambda: [table]))
 
 
-def _fault_of(view: RestoreView) -> str:
-    return "-" if view.error is None else f"{view.error}: {view.message}"
+def _outcome(view: RestoreView) -> str:
+    if view.error is not None:
+        return f"{view.error}: {view.message}"
+    return ABSENT if view.next_offset is None else f"offset {view.next_offset}"
 
 
 def _size_of(target: str) -> int | None:
@@ -240,21 +217,21 @@ def _size_of(target: str) -> int | None:
             return folder_bytes(str(place.path))
 
 
-def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_forced: bool) -> None:
-    target, place = what
+def _store(session: Session, target: str, place: str, config: Path | None, *, is_forced: bool) -> None:
     home = _home_of(session, config)
     with Transfer(sys.stderr) as transfer:
         transfer.begin("copying", _size_of(target) if transfer.is_shown and home is not None else None)
         with session.archive(home, phases=transfer if transfer.is_shown else None) as archive:
             kept = archive.store_snapshot(target, place.removeprefix(_STORED), is_forced=is_forced)
-    row = _row(kept.snapshot) | {"stored": kept.stored}
+    taken = kept.snapshot
     line = (
-        f"{target} at {kept.snapshot.next_offset} is {place}"
+        f"{target} at {taken.next_offset} is {place}"
         if kept.stored
-        else f"{place} is current: it is at offset {kept.snapshot.next_offset}; nothing was stored"
+        else f"{place} is current: it is at offset {taken.next_offset}; nothing was stored"
     )
-    figures = f"{bytes_text(row['bytes'])}, taken {row['taken_at']}"
-    session.show(Report(row, [place], lambda: [line, figures]))
+    figures = f"{bytes_text(taken.bytes or 0)}, taken {time_text(taken.taken_at)}"
+    document = document_of(taken) | {"stored": kept.stored}
+    session.show(Report(document, [place], lambda: [line, figures]))
 
 
 def _home_of(session: Session, config: Path | None) -> Home | None:
@@ -266,10 +243,8 @@ def _home_of(session: Session, config: Path | None) -> Home | None:
     return None
 
 
-def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
-
-    place, into = what
-    with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
+def _seed(session: Session, place: str, into: str, config: Path | None) -> None:
+    with Workspace(configuration(session, config)) as workspace, Transfer(sys.stderr) as transfer:
         seeded = seed(place.removeprefix(_STORED), into, workspace, transfer if transfer.is_shown else None)
     if seeded.taken is None:
         document = {"snapshot": place, "target": into, "restored": False, "reason": seeded.reason}
@@ -278,18 +253,17 @@ def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
     _show_restored(session, seeded.taken, place, into)
 
 
-def _restore_stored(session: Session, what: tuple[str, str], config: Path | None, how: _How) -> None:
-    place, into = what
-    with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
+def _restore_stored(
+    session: Session, request: RestoreRequest, into: str, config: Path | None, *, is_checked: bool
+) -> None:
+    name = request.place.removeprefix(_STORED)
+    with Workspace(configuration(session, config)) as workspace, Transfer(sys.stderr) as transfer:
         phases = transfer if transfer.is_shown else None
-        name = place.removeprefix(_STORED)
-        request = RestoreRequest(place, milliseconds_now(workspace.clock), how.is_replacing)
-        taken = restore_stored(name, into, workspace, is_checked=how.is_checked, request=request, phases=phases)
-    _show_restored(session, taken, place, into)
+        taken = restore_stored(name, into, workspace, is_checked=is_checked, request=request, phases=phases)
+    _show_restored(session, taken, request.place, into)
 
 
-def _restore_at_agent(session: Session, url: str, what: tuple[str, str], *, is_replacing: bool) -> None:
-    place, into = what
+def _restore_at_agent(session: Session, url: str, place: str, into: str, *, is_replacing: bool) -> None:
     with session.restores(url) as agent, Transfer(sys.stderr) as transfer:
         try:
             begun = agent.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
@@ -362,18 +336,18 @@ def _reason_of_the_end(begun: RestoreView, views: Sequence[RestoreView]) -> Rest
     return RestoreInterruptedError(f"the agent ended before {place} was restored: {target} is as it was before")
 
 
-def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, how: _How) -> None:
-    file, into = what
-    home = _home_if_any(session, config)
+def _restore_file(
+    session: Session, request: RestoreRequest, into: str, config: Path | None, *, is_checked: bool
+) -> None:
+    file, home = Path(request.place), _home_if_any(session, config)
     roots = () if home is None else roots_of_target(home, into)
     with ExitStack() as opened:
-        workspace = opened.enter_context(Workspace(home)) if home is not None and how.is_checked else None
+        workspace = opened.enter_context(Workspace(home)) if home is not None and is_checked else None
         transfer = opened.enter_context(Transfer(sys.stderr))
         transfer.begin("restoring", file_bytes(file))
         watch = transfer.advance if transfer.is_shown else None
-        request = RestoreRequest(str(file), milliseconds_now(SystemClock()), how.is_replacing)
         taken = restore_snapshot(file, into, workspace, watch, roots, request)
-    _show_restored(session, taken, str(file), into)
+    _show_restored(session, taken, request.place, into)
     if workspace is None:
         session.note("whether the position fits the journal is seen when a subscriber starts on it")
 
@@ -391,11 +365,6 @@ def _note_given_up(session: Session, count: int) -> None:
         session.note(f"it lacks {lacking} that had been given up: mailboat errors ls, once its subscriber runs")
 
 
-def _workspace(session: Session, config: Path | None) -> Workspace:
-    """The home, or what the configuration says; to be used as a context manager."""
-    return Workspace(configuration(session, config))
-
-
 def _home_if_any(session: Session, config: Path | None) -> Home | None:
     """The home, or what the configuration says; None without either, unless one was named."""
     try:
@@ -406,14 +375,10 @@ def _home_if_any(session: Session, config: Path | None) -> Home | None:
         return None
 
 
-def _origin(row: dict[str, Any]) -> str:
-    if row["error"]:
-        return f"{row['error']}: {row['message']}"
-    return f"{row['target']}, below {', '.join(row['roots'])} only" if row["roots"] else str(row["target"])
-
-
-def _row(one: SnapshotView) -> dict[str, Any]:
-    return {**document_of(one), "taken_at": one.taken_at and time_text(one.taken_at)}
+def _origin(one: SnapshotView) -> str:
+    if one.error is not None:
+        return f"{one.error}: {one.message}"
+    return f"{one.target}, below {', '.join(one.roots)} only" if one.roots else str(one.target)
 
 
 def _report(taken: SnapshotResult, place: str, line: str) -> Report:
