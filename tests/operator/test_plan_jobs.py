@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import typer
 from mailboat.api.job_views import JobQueueView, JobScheduleView
-from mailboat.cli.job_access import parse_duration_ms
+from mailboat.cli.options import parse_duration_ms
 from mailboat.cli.program import build_app
 from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
 from mailboat.http.routes.job_requests import QueueOrder

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import typer
 from mailboat.cli.blobs import SweepLine, sweep_text
-from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.confirmation import ask
 from mailboat.cli.distributions import waited_or_seen
 from mailboat.cli.events import coloured_line
 from mailboat.cli.output import blocks_text
-from mailboat.cli.tables import ABSENT, Column, Table
+from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.maintenance.blob_sweep import SweepStep
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock

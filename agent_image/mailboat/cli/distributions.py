@@ -12,14 +12,13 @@ import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, NotImportedView, document_of
-from mailboat.cli.colours import state_style
 from mailboat.cli.error_report import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import PackagePublisherOption, WaitOption, remote_command
 from mailboat.cli.output import Block, Report, ago_text, bytes_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
-from mailboat.cli.tables import ABSENT, Column, Table
+from mailboat.cli.tables import ABSENT, Column, Table, state_style
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, Deadline, SystemClock
 

@@ -14,12 +14,11 @@ import typer
 
 from mailboat.api.client import HttpControl
 from mailboat.api.stream_events import EventType, StreamEvent, read_events
-from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Output, count_text
 from mailboat.cli.rich_output import styled_line
 from mailboat.cli.session import Session
-from mailboat.cli.tables import printable
+from mailboat.cli.tables import error_style, printable, state_style
 from mailboat.clock import Clock, SystemClock
 from mailboat.control.event_feed import EventFeed, EventTopic
 from mailboat.control.service import ControlService

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import enum
 import json
+import random
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.client import HttpControl
 from mailboat.api.confirmations import CLEAR_JOBS, REMOVE_JOBS, RETRY_JOBS, STOP_JOBS, SUSPEND_JOBS
-from mailboat.api.job_control import JobFilter
+from mailboat.api.job_control import JobControl, JobFilter
 from mailboat.api.job_views import JobQueueView, JobScheduleView, JobStateView, JobView, QueueChangeView
 from mailboat.api.records import document_of
-from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
-from mailboat.cli.job_access import open_jobs, parse_duration_ms
-from mailboat.cli.options import remote_command
+from mailboat.cli.options import parse_duration_ms, remote_command
 from mailboat.cli.output import Report, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.cli.tables import ABSENT, Column, Table
-from mailboat.clock import milliseconds_of
+from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
+from mailboat.clock import SystemClock, milliseconds_of
+from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
 from mailboat.jobs.selection import UNASSIGNED
 from mailboat.model.jobs import (
@@ -136,6 +138,21 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
+@contextmanager
+def _control(session: Session) -> Iterator[JobControl]:
+    """Jobs, of the agent at the URL, else of the home itself."""
+    if session.url is not None:
+        with closing(HttpControl(session.url, session.token)) as client:
+            yield client.jobs
+        return
+    chance = random.Random()  # noqa: S311  # it spreads the records of workers
+    with (
+        session.workspace() as workspace,
+        closing(JobService(lambda: workspace.journal, SystemClock(), chance)) as jobs,
+    ):
+        yield jobs
+
+
 @remote_command
 def add(
     session: Session,
@@ -177,7 +194,7 @@ def add(
         request_id=request_id,
         keep=keep,
     )
-    with open_jobs(session) as control:
+    with _control(session) as control:
         _show_states(session, control.add([new]))
 
 
@@ -200,7 +217,7 @@ def list_jobs(
     older_seconds = None if older is None else parse_duration_ms(older) / 1000
     wanted = JobFilter(None if state is None else state.value, queue, topic, members or (), older_seconds)
     found: list[JobView] = []
-    with open_jobs(session) as control:
+    with _control(session) as control:
         page = control.list_jobs(wanted, None, min(limit, _PAGE_JOBS))
         found += page.items
         while page.next_page is not None and len(found) < limit:
@@ -219,7 +236,7 @@ def show(
 ) -> None:
     """Show a job: its payload, why it is pending or failed, and its worker."""
     number = parse_job_id(job)
-    with open_jobs(session) as control:
+    with _control(session) as control:
         found = control.show(number)
     document = document_of(found)
     document = {**document.pop("view"), **document}
@@ -243,14 +260,14 @@ def remove(session: Session, jobs: JobsArgument) -> None:
 def retry(session: Session, jobs: JobsArgument) -> None:
     """Retry jobs."""
     numbers = [parse_job_id(text) for text in jobs]
-    with open_jobs(session) as control:
+    with _control(session) as control:
         _show_states(session, control.retry(numbers))
 
 
 @remote_command
 def queues(session: Session) -> None:
     """List the queues with their jobs and limits."""
-    with open_jobs(session) as control:
+    with _control(session) as control:
         found = control.queues()
     rows = [_queue_row(queue) for queue in found]
     names = [queue.queue for queue in found]
@@ -306,14 +323,14 @@ def set_queue(
         history_ms=parse_duration_ms(history),
         parallel_percent=percent,
     )
-    with open_jobs(session) as control:
+    with _control(session) as control:
         _show_change(session, control.set_queue(settings), "is set")
 
 
 @remote_command
 def remove_queue(session: Session, queue: QueueArgument) -> None:
     """Remove a queue. It finishes the jobs that it holds; new ones go to other queues."""
-    with open_jobs(session) as control:
+    with _control(session) as control:
         _show_change(session, control.remove_queue(queue), "is removed")
 
 
@@ -325,7 +342,7 @@ def suspend(
 ) -> None:
     """Suspend a queue."""
     seconds = None if duration is None else parse_duration_ms(duration) / 1000
-    with open_jobs(session) as control:
+    with _control(session) as control:
         changed = control.suspend(queue, seconds)
     until = "until it is resumed" if changed.until_at is None else f"until {time_text(changed.until_at)}"
     _show_change(session, changed, f"is suspended {until}")
@@ -334,14 +351,14 @@ def suspend(
 @remote_command
 def resume(session: Session, queue: QueueArgument) -> None:
     """End the suspension of a queue."""
-    with open_jobs(session) as control:
+    with _control(session) as control:
         _show_change(session, control.resume(queue), "is resumed")
 
 
 @remote_command
 def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> None:
     """Drop all queued jobs of a queue."""
-    with open_jobs(session) as control:
+    with _control(session) as control:
         waiting = next((each.queued for each in control.queues() if each.queue == queue), 0)
         question = CLEAR_JOBS.question(jobs=count_text(waiting, "queued job"), queue=queue)
         ask(question, "nothing was dropped", is_sure=yes)
@@ -408,7 +425,7 @@ def _queue_row(queue: JobQueueView) -> list[str]:
 
 def _command(session: Session, action: JobAction, texts: Sequence[str]) -> None:
     jobs = [parse_job_id(text) for text in texts]
-    with open_jobs(session) as control:
+    with _control(session) as control:
         found = control.command(action, jobs)
     lines = [f"{each.job} {'stop requested' if each.stop_requested else each.state}" for each in found]
     session.show(Report([{"job": each.job, "state": each.state} for each in found], texts, lambda: lines))
@@ -465,7 +482,7 @@ def schedule(
         raise UsageError("--every must be at least 1s")
     times = cron or "", zone, every_ms, 0 if at is None else parse_time_ms(at)
     wanted = Schedule(name, NewJob(parse_topic(topic), data.encode(), key=key), *times, Missed[missed.name])
-    with open_jobs(session) as control:
+    with _control(session) as control:
         found = control.set_schedule(wanted)
     session.show(Report(document_of(found), [name], lambda: [_next_line(found)]))
 
@@ -473,7 +490,7 @@ def schedule(
 @remote_command
 def schedules(session: Session) -> None:
     """List schedules and their next due time."""
-    with open_jobs(session) as control:
+    with _control(session) as control:
         found = control.schedules()
     rows = [[each.schedule, each.topic, _when(each), each.missed, time_text(each.next_at) or ABSENT] for each in found]
     table = Table(SCHEDULE_COLUMNS, rows, empty="no schedules")
@@ -483,7 +500,7 @@ def schedules(session: Session) -> None:
 @remote_command
 def fire(session: Session, name: NameArgument) -> None:
     """Add the job of a schedule now; its next due time stays."""
-    with open_jobs(session) as control:
+    with _control(session) as control:
         added = control.fire(name)
     line = f"{added.job}  {added.reason}".rstrip()
     session.show(Report({"schedule": name, "job": added.job}, [added.job], lambda: [line]))
@@ -492,7 +509,7 @@ def fire(session: Session, name: NameArgument) -> None:
 @remote_command
 def unschedule(session: Session, name: NameArgument) -> None:
     """Remove a schedule. Jobs that it added stay."""
-    with open_jobs(session) as control:
+    with _control(session) as control:
         control.remove_schedule(name)
     session.show(Report({"schedule": name}, [name], lambda: [f"schedule {name} is removed"]))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
@@ -64,6 +65,18 @@ WaitOption = Annotated[
         " known.",
     ),
 ]
+
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_duration_ms(text: str) -> int:
+    """Read a duration such as `500ms`, `30s`, `5m`, `2h` or `1d`. Raises: UsageError."""
+    found = _DURATION.match(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not a duration; expected a number with ms, s, m, h or d, such as 30s")
+    return int(float(found[1]) * _UNITS_MS[found[2]])
 
 
 def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:

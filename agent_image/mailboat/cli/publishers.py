@@ -7,12 +7,11 @@ from typing import Final
 import typer
 
 from mailboat.api.records import PublisherView, document_of
-from mailboat.cli.colours import state_style
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Report, seconds_text, time_text
 from mailboat.cli.session import Session
-from mailboat.cli.tables import ABSENT, Column, Table
+from mailboat.cli.tables import ABSENT, Column, Table, state_style
 
 _COLUMNS: Final = (
     Column("PUBLISHER"),

@@ -10,7 +10,6 @@ import typer
 from mailboat.api.confirmations import DROP
 from mailboat.api.control import Control
 from mailboat.api.records import QueueItemView, QueuePage, QueueView, document_of
-from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import queue_names
 from mailboat.cli.confirmation import ask
@@ -19,7 +18,7 @@ from mailboat.cli.options import PackagePublisherOption, remote_command
 from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
-from mailboat.cli.tables import ABSENT, Column, Table
+from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.errors import UsageError
 
 QueueArgument = Annotated[

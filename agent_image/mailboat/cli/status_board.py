@@ -8,10 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import document_of
-from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.output import Block, Report, ago_text, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.status_selection import Order, ordered
-from mailboat.cli.tables import ABSENT, Column, Table
+from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 
 if TYPE_CHECKING:
     from mailboat.api.records import (

@@ -11,8 +11,7 @@ from mailboat.api.records import document_of
 from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.help_page import command_group
-from mailboat.cli.job_access import parse_duration_ms
-from mailboat.cli.options import remote_command
+from mailboat.cli.options import parse_duration_ms, remote_command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import subscriber_table

@@ -1,8 +1,11 @@
-"""Tables as data: columns, rows, and text that is safe for a terminal. `output.py` prints them."""
+"""Tables as data: columns, rows, colours of states, and text that is safe for a terminal. `output.py` prints them.
+
+Green is well, yellow goes on without help, red needs a person.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from mailboat.frozen import Frozen
@@ -14,10 +17,6 @@ ABSENT: Final = "-"
 """A cell that has nothing to say."""
 
 INDENT: Final = "    "
-
-
-def _plain(_: str) -> str:
-    return ""
 
 
 class Column(Frozen):
@@ -37,7 +36,7 @@ class Column(Frozen):
     can_fold: bool = False
     can_cut: bool = False
     can_hide: bool = False
-    style: Callable[[str], str] = _plain
+    style: Callable[[str], str] = lambda _: ""
 
 
 class Table(Frozen):
@@ -55,3 +54,45 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+_GOOD: Final = "green"
+_BUSY: Final = "yellow"
+_BAD: Final = "bold red"
+
+_STATES: Final[Mapping[str, str]] = {
+    "current": _GOOD,
+    "distributed": _GOOD,
+    "idle": _GOOD,
+    "yes": _GOOD,
+    "importing": _BUSY,
+    "queued": _BUSY,
+    "retrying": _BUSY,
+    "running": _BUSY,
+    "starting": _BUSY,
+    "suspended": _BUSY,
+    "waiting": _BUSY,
+    "waiting-for": _BUSY,
+    "active": _BUSY,
+    "publishing": _BUSY,
+    "published": _BUSY,
+    "incomplete": _BUSY,
+    "unassigned": _BUSY,
+    "succeeded": _GOOD,
+    "blocked": _BAD,
+    "given-up": _BAD,
+    "silent": _BAD,
+    "failed": _BAD,
+    "no": _BAD,
+    "stopped": "dim",  # asked to, or by an error, which is red next to it
+}
+
+
+def state_style(text: str) -> str:
+    """The style of a state by its first word; unknown ones are plain."""
+    return _STATES.get(text.split(" ", maxsplit=1)[0].lower(), "")
+
+
+def error_style(text: str) -> str:
+    """The style of a cell that names an error, if there is one."""
+    return "" if text in {"", ABSENT} else "red"
