@@ -189,6 +189,9 @@ class Screen:
     def isatty(self) -> bool:
         return self._is_terminal
 
+    def fileno(self) -> int:
+        raise OSError
+
     def write(self, text: str) -> None:
         self.text += text
 

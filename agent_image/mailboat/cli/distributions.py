@@ -15,9 +15,8 @@ from mailboat.api.records import DistributionView, NotImportedView, document_of
 from mailboat.cli.error_report import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import PackagePublisherOption, WaitOption, remote_command
-from mailboat.cli.output import Block, Report, ago_text, bytes_text, seconds_text, time_text
+from mailboat.cli.output import Block, Report, ago_text, bytes_text, cause_text, seconds_text, time_text
 from mailboat.cli.session import Session
-from mailboat.cli.status_board import error_text
 from mailboat.cli.tables import ABSENT, Column, Table, state_style
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, Deadline, SystemClock
@@ -233,7 +232,7 @@ def _lines(one: DistributionView) -> Iterator[str]:
     for title, names in (("imported", one.imported), ("waiting", one.waiting), ("dropped", one.removed)):
         if names:
             yield f"{title:<9}  {len(names)}: {_some(names)}"
-    yield from (f"given up   {each.subscriber}: {error_text(each.cause)}" for each in one.failed)
+    yield from (f"given up   {each.subscriber}: {cause_text(each.cause)}" for each in one.failed)
     yield from (f"skipped    {line}" for line in _reason_lines(one.skipped))
     yield from (f"unknown    {line}" for line in _reason_lines(one.unknown))
 
@@ -286,7 +285,7 @@ def followed_lines(found: Followed) -> Iterator[str]:
         return
     took = f"after waiting {seconds_text(found.seconds)}" if one.waiting else f"in {seconds_text(found.seconds)}"
     yield f"imported by {len(one.imported)}/{total} {took}"
-    yield from (f"  given up by {each.subscriber}: {error_text(each.cause)}" for each in one.failed)
+    yield from (f"  given up by {each.subscriber}: {cause_text(each.cause)}" for each in one.failed)
     yield from (f"  dropped by {name}" for name in one.removed)
     yield from (f"  skipped by {line}" for line in _reason_lines(_passed(one)))
     yield from (f"  unknown of {line}" for line in _reason_lines(one.unknown))

@@ -15,10 +15,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from mailboat.cli.tables import INDENT, PIPE_WIDTH, Table, printable
 from mailboat.frozen import Frozen
+
+if TYPE_CHECKING:
+    from mailboat.api.records import CauseView
+    from mailboat.model.messages import FailureCause
 
 _TITLE: Final = re.compile(r"[a-z]+ {2,}")
 """What begins a line of a page of facts: `journal    `."""
@@ -106,6 +110,11 @@ def count_text(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun.removesuffix('y')}ies" if noun.endswith("try") else f"{count:,} {noun}s"
+
+
+def cause_text(cause: CauseView | FailureCause) -> str:
+    """A cause in one line: code, path, message."""
+    return f"{cause.code}: {cause.path + ': ' if cause.path else ''}{cause.message}"
 
 
 def time_text(at: datetime | None) -> str | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, TextIO
 
-from mailboat.cli.output import bytes_text, seconds_text
+from mailboat.cli.output import bytes_text, cause_text, seconds_text
 from mailboat.cli.tables import printable
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock
 
 if TYPE_CHECKING:
-    from mailboat.model.messages import FailureCause
     from mailboat.subscriber.figures import SubscriberStatistics
 
 
@@ -99,11 +98,6 @@ def progress_text(name: str, statistics: SubscriberStatistics) -> str:
     cause = statistics.cause
     parts += [cause_text(cause)] if cause is not None else []
     return "  ".join(parts)
-
-
-def cause_text(cause: FailureCause) -> str:
-    """A cause in one line: code, path, message."""
-    return f"{cause.code}: {cause.path + ': ' if cause.path else ''}{cause.message}"
 
 
 def _redrive_texts(statistics: SubscriberStatistics) -> list[str]:

@@ -15,10 +15,9 @@ import typer
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
 from mailboat.cli.options import PublisherOption, remote_command
-from mailboat.cli.output import Report, bytes_text, count_text
+from mailboat.cli.output import Report, bytes_text, cause_text, count_text
 from mailboat.cli.publish_requests import Delivery, open_publisher, publish_through, unpublished_lines
 from mailboat.cli.session import Publishing, Session
-from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.source_openers import open_source
 from mailboat.content.port import Source
@@ -152,7 +151,7 @@ def _member_lines(members: Sequence[SubscriberStatusView]) -> Iterator[str]:
     yield from (["; ".join(parts)] if parts else [])
     for member in members:
         if member.error is not None:
-            yield f"{member.name}: {member.state}, {_lag_text(member.lag)}: {error_text(member.error)}"
+            yield f"{member.name}: {member.state}, {_lag_text(member.lag)}: {cause_text(member.error)}"
 
 
 def _lag_text(lag: int | None) -> str:

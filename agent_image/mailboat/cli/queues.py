@@ -15,9 +15,8 @@ from mailboat.cli.completion import queue_names
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import PackagePublisherOption, remote_command
-from mailboat.cli.output import Report, bytes_text, count_text, time_text
+from mailboat.cli.output import Report, bytes_text, cause_text, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.cli.status_board import error_text
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.errors import UsageError
 
@@ -87,7 +86,7 @@ def _queue_row(one: QueueView) -> list[str]:
         ABSENT if head is None else f"{head.offset} {head.action} {_paths_text(head)}".rstrip(),
         ABSENT if head is None or not head.attempts else str(head.attempts),
         ", ".join(_VERBS.get(each, each) for each in one.capabilities) or ABSENT,
-        "" if head is None or head.error is None else error_text(head.error),
+        "" if head is None or head.error is None else cause_text(head.error),
     ]
 
 
@@ -156,7 +155,7 @@ def _item_row(item: QueueItemView) -> list[str]:
         _paths_text(item),
         item.state,
         str(item.attempts or ABSENT),
-        "" if item.error is None else error_text(item.error),
+        "" if item.error is None else cause_text(item.error),
     ]
 
 

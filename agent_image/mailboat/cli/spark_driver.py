@@ -5,7 +5,6 @@ The line changes in place; where there is no terminal, each stage has a line of 
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from mailboat.bulk.spark.spark_session import SessionSettings, checked_master, o
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.bulk.spark.verification import Comparison, TargetDifference, find_differences
 from mailboat.cli.output import seconds_text
+from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock
 from mailboat.composition.workspace import Workspace
 from mailboat.model.identifiers import BuildId
@@ -44,7 +44,7 @@ class BulkProgress:
         """Show nothing yet."""
         self._into = into
         self._clock = clock
-        self._is_terminal = into.isatty()
+        self._line = TerminalLine(into)
         self._stage = ""
         self._total: int | None = None
         self._done = 0
@@ -67,8 +67,7 @@ class BulkProgress:
         """The stage is over: what it came to stays to be read."""
         if not self._stage:
             return
-        if self._is_terminal:
-            self._into.write("\r\x1b[K")
+        self._line.clear()
         if self._done or self._total:
             seconds = self._clock.monotonic() - self._began
             self._into.write(f"{self._text()}  {seconds_text(seconds)}\n")
@@ -77,12 +76,9 @@ class BulkProgress:
 
     def _show(self) -> None:
         now = self._clock.monotonic()
-        if not self._is_terminal or now - self._shown_at < _SHOWN_EVERY_SECONDS:
-            return
-        self._shown_at = now
-        width = shutil.get_terminal_size().columns - 1
-        self._into.write(f"\r\x1b[K{progress_bar(self._done, self._total)}{self._text()}"[: width + 4])
-        self._into.flush()
+        if now - self._shown_at >= _SHOWN_EVERY_SECONDS:
+            self._shown_at = now
+            self._line.show(f"{progress_bar(self._done, self._total)}{self._text()}")
 
     def _text(self) -> str:
         doing = _DOING.get(self._stage, self._stage)

@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import document_of
-from mailboat.cli.output import Block, Report, ago_text, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.output import Block, Report, ago_text, bytes_text, cause_text, count_text, seconds_text, time_text
 from mailboat.cli.status_selection import Order, ordered
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 
 if TYPE_CHECKING:
     from mailboat.api.records import (
-        CauseView,
         JournalView,
         PublisherView,
         StatusView,
@@ -167,22 +166,16 @@ def _remarks(one: SubscriberStatusView) -> Iterator[str]:
         until = time_text(one.suspended_until) or f"mailboat subscribers resume {one.name}"
         yield f"suspended until {until}"
     if one.error is not None:
-        yield error_text(one.error)
+        yield cause_text(one.error)
     if one.ready is False and one.ready_reason and one.error is None:
         yield f"not ready: {one.ready_reason}"
     if one.given_up:
         yield f"{one.given_up} given up: see mailboat errors ls {one.name}"
     if one.after_calls is not None and (one.after_calls.error is not None or one.after_calls.set_aside):
         calls = one.after_calls
-        why = "" if calls.error is None else f": {error_text(calls.error)}"
+        why = "" if calls.error is None else f": {cause_text(calls.error)}"
         aside = f", {calls.set_aside} failed (see mailboat errors ls {one.name})" if calls.set_aside else ""
         yield f"hook after: {count_text(calls.waiting, 'call')} pending{aside}{why}"
-
-
-def error_text(error: CauseView) -> str:
-    """A cause in one line: code, path, message."""
-    path = f"{error.path}: " if error.path else ""
-    return f"{error.code}: {path}{error.message}"
 
 
 def _rate(per_second: float) -> str:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.subscriber_process import SubscriberProcess, Subscription
-from mailboat.cli.output import Output, Report, count_text
-from mailboat.cli.progress_line import ProgressLine, cause_text
+from mailboat.cli.output import Output, Report, cause_text, count_text
+from mailboat.cli.progress_line import ProgressLine
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
