@@ -270,11 +270,9 @@ class SubscriberProcess:
         """What it would announce now, with the error queue as it was last counted. Reads no storage; any thread."""
         statistics = self._subscriber.statistics()
         message = announcement(self._workspace, self._subscription, statistics, self._publishers)
-        calls = statistics.after
-        pending = HookCalls(calls.waiting, calls.set_aside, calls.cause) if calls.waiting or calls.set_aside else None
         # counted by the announcer's thread, which a failure wakes
         given_up = None if self._given_up is None else self._given_up[1]
-        return replace(message, given_up=given_up, after_calls=pending)
+        return replace(message, given_up=given_up, after_calls=statistics.after)
 
     def _announcement(self) -> DiscoveryMessage:
         statistics = self._subscriber.statistics()
@@ -293,13 +291,10 @@ class SubscriberProcess:
 
     def _hook_calls(self, statistics: SubscriberStatistics) -> HookCalls | None:
         calls = statistics.after
-        if not calls.waiting and not calls.set_aside:
-            return None
-        failed: tuple[AfterCall, ...] = ()
-        if calls.set_aside or calls.cause is not None:
+        if calls is not None and (calls.set_aside or calls.cause is not None):
             with suppress(MailboatError):
-                failed = failed_calls(self._target.ledger.hook_calls)
-        return HookCalls(calls.waiting, calls.set_aside, calls.cause, failed)
+                return replace(calls, failed=failed_calls(self._target.ledger.hook_calls))
+        return calls
 
     def _known_publishers(self) -> frozenset[AgentName]:
         """Publishers to announce before the first package of them was read; only for one that follows all."""
@@ -383,7 +378,8 @@ class SubscriberReports:
         emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
         cause = None if statistics.cause is None else statistics.cause.code
         counts = statistics.attempts, statistics.failed, statistics.redriven
-        hooks = statistics.after.set_aside, statistics.after.cause is None
+        calls = statistics.after or HookCalls()
+        hooks = calls.set_aside, calls.cause is None
         # Not the position: an announcement for each batch would fill the discovery topic.
         news = (statistics.state, cause, statistics.is_ready, emptied_at, statistics.suspension, counts, hooks)
         if news != self._announced:

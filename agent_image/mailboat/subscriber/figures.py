@@ -31,7 +31,7 @@ from mailboat.content.port import ReportStarts
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import Backlog, BulkPart, FailureCause, Suspension, is_blocking
+from mailboat.model.messages import Backlog, BulkPart, FailureCause, HookCalls, Suspension, is_blocking
 from mailboat.model.positions import LogIdentity
 from mailboat.subscriber.piece_store import PieceFigures
 
@@ -74,22 +74,6 @@ _HELD_UP: Final = frozenset({SubscriberPhase.CURRENT, SubscriberPhase.WAITING_FO
 """The subscriber has nothing to do, or may not: neither makes it unfit to serve what it has."""
 
 
-class AfterFigures(Frozen):
-    """The calls of the hook `after`.
-
-    Attributes:
-        failures: Attempts that failed, in this run.
-        waiting: Calls that are still to be made.
-        set_aside: Calls whose attempts are used up.
-        cause: Why the last attempt failed; None when the last one succeeded.
-    """
-
-    failures: int = 0
-    waiting: int = 0
-    set_aside: int = 0
-    cause: FailureCause | None = None
-
-
 class SubscriberStatistics(Frozen):
     """A snapshot. Counts are of this run of the process.
 
@@ -113,7 +97,7 @@ class SubscriberStatistics(Frozen):
         failing_publisher: Whose package that is; None where it is not known.
         next_try_ms: When it is tried again, milliseconds since 1970 UTC; None when nothing waits.
         cause: Why it is retrying, waiting or stopped.
-        after: Calls of the hook `after`.
+        after: Calls of the hook `after` that are still to be made; None where there are none.
         waiting_for: The golden subscriber that it waits for.
         is_ready: Whether it may serve.
         ready_reason: Why, or why not: a `ReadyReason`.
@@ -147,7 +131,7 @@ class SubscriberStatistics(Frozen):
     failing_publisher: AgentName | None = None
     next_try_ms: int | None = None
     cause: FailureCause | None = None
-    after: AfterFigures = field(default_factory=AfterFigures)
+    after: HookCalls | None = None
     waiting_for: AgentName | None = None
     is_ready: bool = False
     ready_reason: str = "starting"

@@ -14,10 +14,9 @@ from typing import Final
 
 from mailboat.errors import UntrustedInputError
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import AfterCall, FailureCause, PackageMessage
+from mailboat.model.messages import AfterCall, FailureCause, HookCalls, PackageMessage
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.subscriber.failures import GiveUp, TryAgain, decide_retry
-from mailboat.subscriber.figures import AfterFigures
 from mailboat.subscriber.subscriber_settings import (
     ProcessedPackage,
     SubscriberPorts,
@@ -42,16 +41,16 @@ class AfterCalls:
         self._ports = ports
         self._hook = ports.processors.after
         self._ledger = ports.target.ledger.hook_calls
-        self._failures = 0
         self._waiting = 0
         self._set_aside = 0
         self._cause: FailureCause | None = None
         self._due = float("-inf")
 
     @property
-    def figures(self) -> AfterFigures:
-        """How the calls are now."""
-        return AfterFigures(self._failures, self._waiting, self._set_aside, self._cause)
+    def figures(self) -> HookCalls | None:
+        """How the calls are now; None where there are none."""
+        is_any = self._waiting or self._set_aside
+        return HookCalls(self._waiting, self._set_aside, self._cause) if is_any else None
 
     @property
     def is_wanted(self) -> bool:
@@ -122,7 +121,6 @@ class AfterCalls:
 
     def _failed(self, error: Exception, call: AfterCall) -> None:
         policy, attempts = self._settings.config, call.attempts + 1
-        self._failures += 1
         self._cause = FailureCause.of_error(error)
         decision = decide_retry(error, attempts, policy, self._ports.random)
         if isinstance(decision, GiveUp):
