@@ -46,8 +46,7 @@ from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.journal_inspection import records_of
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.run import ImportRun
-from mailboat.subscriber.subscriber import Until
+from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_message, encode_message
 from support.engines import page_source
@@ -335,8 +334,8 @@ def test_what_is_announced_is_what_a_killed_subscriber_goes_on_from(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retention removes what is below it, so it must not run ahead by messages that were only skipped."""
-    was_looked_at, store = threading.Event(), ImportRun._commit_skipped
-    monkeypatch.setattr(ImportRun, "_commit_skipped", lambda run: store(run) if was_looked_at.is_set() else None)
+    was_looked_at, store = threading.Event(), Subscriber._commit_skipped
+    monkeypatch.setattr(Subscriber, "_commit_skipped", lambda run: store(run) if was_looked_at.is_set() else None)
     offset = agents.publish("/a")
     process = agents.start(SubscriberAgentConfig("edge", "sqlite:edge.db", follow=("author",), durable=True))
     wait_until(lambda: process.statistics().next_offset == offset + 1)

@@ -18,7 +18,8 @@ from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.publisher.distributed_memory import EventCursor
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventPorts, EventSettings
-from mailboat.subscriber.commands import CommandListener, CommandSource
+from mailboat.subscriber.commands import CommandListener
+from mailboat.subscriber.subscriber_settings import SubscriberSettings
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.package_events import PackageEvents
 from mailboat.telemetry.webhook_client import WebhookSender
@@ -97,7 +98,7 @@ def test_a_defect_does_not_end_announcements(caplog: pytest.LogCaptureFixture) -
 
 def test_a_defect_does_not_end_the_hearing_of_commands(caplog: pytest.LogCaptureFixture) -> None:
     again = threading.Event()
-    listener = CommandListener(CommandSource(SlingId("s" * 36), EDGE, TOPIC), log(), SkippingClock(), lambda: None)
+    listener = CommandListener(SubscriberSettings(EDGE, SlingId("s" * 36)), TOPIC, log(), SkippingClock(), lambda: None)
     listener.catch_up(Position(LogIdentity("", ""), Offset(0)))
     read, failures = listener._read, iter([RecursionError("a defect")])
 

@@ -21,8 +21,9 @@ from mailboat.model.positions import Position
 from mailboat.queues.log_follower import LogFollower
 from mailboat.queues.log_view import LogView
 from mailboat.queues.statuses import StatusFollower
-from mailboat.subscriber.commands import CommandListener, CommandSource
+from mailboat.subscriber.commands import CommandListener
 from mailboat.subscriber.golden_watch import GoldenWatch
+from mailboat.subscriber.subscriber_settings import SubscriberSettings
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.messages import encode_message
@@ -129,7 +130,7 @@ def test_commands_are_heard_after_a_journal_was_away_while_the_topic_was_begun_a
     journal = memory_journal(SystemClock())
     flaky: Any = FlakyJournal(journal)
     heard = threading.Event()
-    listener = CommandListener(CommandSource(SLING_ID, NAME, TOPIC), flaky, SystemClock(), heard.set)
+    listener = CommandListener(SubscriberSettings(NAME, SLING_ID), TOPIC, flaky, SystemClock(), heard.set)
     listener.catch_up(Position(journal.identity(TOPIC), Offset(0)))
     lose_place(journal)
     headers, value = encode_message(CommandMessage(SLING_ID, NAME, Offset(7)))

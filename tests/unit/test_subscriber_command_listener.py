@@ -15,8 +15,8 @@ from mailboat.model.messages import (
     CommandMessage,
 )
 from mailboat.model.positions import Position
-from mailboat.subscriber.commands import MOST_UNTAKEN, CommandHandler, CommandListener, CommandSource
-from mailboat.subscriber.subscriber_settings import SubscriberPorts
+from mailboat.subscriber.commands import MOST_UNTAKEN, CommandHandler, CommandListener
+from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine
@@ -34,7 +34,7 @@ def clear(command_id: str) -> CommandMessage:
 
 def test_a_listener_holds_no_more_than_its_bound(engine: Engine) -> None:
     listener = CommandListener(
-        CommandSource(SLING_ID, EDGE, COMMANDS), engine.journal, engine.parts.clock, lambda: None
+        SubscriberSettings(EDGE, SLING_ID), COMMANDS, engine.journal, engine.parts.clock, lambda: None
     )
     listener.catch_up(Position(engine.journal.identity(COMMANDS), Offset(0)))
     listener.start()
@@ -56,7 +56,7 @@ def test_a_listener_holds_no_more_than_its_bound(engine: Engine) -> None:
 def test_a_listener_holds_no_more_than_its_bound_of_what_was_sent_before_its_start(engine: Engine) -> None:
     engine.send(COMMANDS, *(clear(f"clear-{number}") for number in range(2500)))
     listener = CommandListener(
-        CommandSource(SLING_ID, EDGE, COMMANDS), engine.journal, engine.parts.clock, lambda: None
+        SubscriberSettings(EDGE, SLING_ID), COMMANDS, engine.journal, engine.parts.clock, lambda: None
     )
     try:
         listener.catch_up(Position(engine.journal.identity(COMMANDS), Offset(0)))
@@ -74,7 +74,7 @@ def test_a_listener_holds_no_more_than_its_bound_of_what_was_sent_before_its_sta
 
 def held(listener: CommandListener) -> int:
     heard = listener.untaken()
-    return 0 if heard is None else len(heard.commands)
+    return 0 if heard is None else len(heard[0])
 
 
 class Unreachable:
@@ -111,7 +111,7 @@ class UnreachableReader:
 
 def test_a_listener_hears_what_was_sent_during_an_outage(engine: Engine) -> None:
     journal = Unreachable(engine.journal)
-    listener = CommandListener(CommandSource(SLING_ID, EDGE, COMMANDS), journal, SkippingClock(), lambda: None)
+    listener = CommandListener(SubscriberSettings(EDGE, SLING_ID), COMMANDS, journal, SkippingClock(), lambda: None)
     listener.catch_up(Position(engine.journal.identity(COMMANDS), Offset(0)))
     listener.start()
     try:

@@ -298,7 +298,7 @@ def test_a_redrive_is_not_interrupted_by_a_clear_that_is_heard_meanwhile(engine:
         return replace(ports, processors=Processors(before=Hook()))
 
     subscriber = engine.subscriber(target, engine.with_settings(max_retries=0), hooked)
-    signal = subscriber._run._signal  # the listener's thread wakes it
+    signal = subscriber._signal  # the listener's thread wakes it
     with Running(subscriber):
         wait_until(lambda: len(engine.statuses()) == 2)
         is_asked_for.set()
@@ -508,11 +508,11 @@ def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Targe
         return replace(ports, processors=Processors(before=Hook()))
 
     subscriber = engine.subscriber(target, None, change)
-    run = subscriber._run  # only the listener's thread knows that the clear has arrived
     with Running(subscriber):
         wait_until(hooked.is_set)
         engine.send(COMMANDS, clear(offset))
-        wait_until(lambda: run._signal.woken.is_set() and run._commands.has_new_clear(offset, AUTHOR))
+        # only the listener's thread knows that the clear has arrived
+        wait_until(lambda: subscriber._signal.woken.is_set() and subscriber._commands.has_new_clear(offset, AUTHOR))
         heard.set()
         wait_until(lambda: len(engine.results()) == 1)
     assert statuses(engine) == {offset: PackageStatus.REMOVED}

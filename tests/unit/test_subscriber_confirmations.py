@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 from mailboat.content.port import PendingStatus
 from mailboat.errors import BlobMissingError, JournalUnavailableError, MailboatError, StorageFullError
-from mailboat.failpoints import NoFailpoints
 from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.confirmations import Confirmations, StatusSender
+from mailboat.subscriber.confirmations import Confirmations
 from mailboat.subscriber.subscriber import Until
-from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors, SubscriberPorts
+from mailboat.subscriber.subscriber_settings import (
+    ImportPorts,
+    ProcessedPackage,
+    Processors,
+    SubscriberPorts,
+    SubscriberSettings,
+)
 from mailboat.testing.memory_content import MemoryLedger, MemoryStore, MemoryTarget
 from support.engines import AUTHOR, EDGE, SLING_ID, STATUSES, Engine, page_source
 
@@ -94,7 +99,11 @@ def pending(count: int) -> list[PendingStatus]:
 
 
 def confirmations(engine: Engine, ledger: MemoryLedger) -> Confirmations:
-    return Confirmations(StatusSender(SLING_ID, EDGE, STATUSES), engine.journal, ledger, NoFailpoints())
+    return Confirmations(
+        SubscriberSettings(EDGE, SLING_ID, status_topic=STATUSES),
+        ImportPorts(engine.journal, engine.blobs, engine.parts.codecs),
+        ledger,
+    )
 
 
 def send_until_it_works(one: Confirmations) -> None:

@@ -179,8 +179,8 @@ def test_steps_that_never_move_the_position_stop_in_a_named_state(
 ) -> None:
     """Liveness cannot notice them: each step returns."""
     publish(engine, "/a")
-    monkeypatch.setattr("mailboat.subscriber.run.ImportRun._import_next", lambda _: None)
-    monkeypatch.setattr("mailboat.subscriber.run._MOST_STEPS_IN_VAIN", 500)
+    monkeypatch.setattr("mailboat.subscriber.subscriber.Subscriber._import_next", lambda _: None)
+    monkeypatch.setattr("mailboat.subscriber.subscriber._MOST_STEPS_IN_VAIN", 500)
     with pytest.raises(ImportDefectError, match="500 steps in a row did not move the position from 0"):
         run(engine, store)
 

@@ -33,7 +33,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.figures import SubscriberPhase
-from mailboat.subscriber.golden_watch import GoldenStatuses, GoldenWatch, Precondition, decide_precondition
+from mailboat.subscriber.golden_watch import AdmissionDecision, GoldenStatuses, GoldenWatch, decide_precondition
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.subscriber.subscriber_settings import SubscriberPorts
 from mailboat.testing.examples import examples
@@ -55,7 +55,7 @@ from support.engines import (
 GOLDEN = AgentName("golden")
 GOLDEN_ID = SlingId("9090a000-0000-4000-8000-000000000001")
 IMPORTED, REMOVED, FAILED = PackageStatus.IMPORTED, PackageStatus.REMOVED, PackageStatus.REMOVED_FAILED
-ACCEPT, SKIP, WAIT = Precondition.ACCEPT, Precondition.SKIP, Precondition.WAIT
+ACCEPT, SKIP, WAIT = AdmissionDecision.IMPORT, AdmissionDecision.SKIP, AdmissionDecision.WAIT
 
 
 # ---------------------------------------------------------------------------------------------------- the decision
@@ -77,7 +77,7 @@ ACCEPT, SKIP, WAIT = Precondition.ACCEPT, Precondition.SKIP, Precondition.WAIT
     ],
 )
 def test_what_the_golden_subscriber_did_decides(
-    status: PackageStatus | None, is_lost: bool, golden_at: int | None, expected: Precondition
+    status: PackageStatus | None, is_lost: bool, golden_at: int | None, expected: AdmissionDecision
 ) -> None:
     at = None if golden_at is None else Offset(golden_at)
     assert decide_precondition(status, Offset(7), is_status_lost=is_lost, golden_next_offset=at) is expected

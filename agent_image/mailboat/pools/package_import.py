@@ -29,7 +29,7 @@ from mailboat.pools.package_order import decode_package
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import Admission, ImportGuard, StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler
-from mailboat.subscriber.confirmations import Confirmations, StatusSender
+from mailboat.subscriber.confirmations import AddedJobs, Confirmations
 from mailboat.subscriber.failures import (
     Failure,
     GiveUp,
@@ -46,7 +46,6 @@ from mailboat.subscriber.importer import Outcome as ImportOutcome
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import ImportRecorder
-from mailboat.subscriber.run import AddedJobs
 from mailboat.subscriber.subscriber_settings import (
     ImportPorts,
     Processors,
@@ -323,9 +322,8 @@ class PackageImport:
     @contextmanager
     def _settled(self, target: Target) -> Iterator[None]:
         """Send what the target holds for the log, before and after the block, while no other member can send it."""
-        sender = StatusSender(self._settings.sling_id, self._settings.name, self._settings.status_topic)
         # New for each time that the target is opened: what another member left there may be in the log already.
-        confirmations = Confirmations(sender, self._ports.journal, target.ledger, self._ports.failpoints)
+        confirmations = Confirmations(self._settings, self._ports, target.ledger)
         jobs = AddedJobs(self._ports.journal, target.ledger.jobs, self._ports.failpoints)
         # First what an earlier member committed and could not send: statuses keep the order of the commits.
         confirmations.send()

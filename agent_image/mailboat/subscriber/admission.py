@@ -8,7 +8,6 @@ subscriber's roots. `ImportGuard` ends an import at the stop deadline, at the pa
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +26,7 @@ from mailboat.model.messages import BulkPart, PackageMessage
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath, is_within
 from mailboat.subscriber.commands import CommandHandler
-from mailboat.subscriber.golden_watch import GoldenWatch, Precondition
+from mailboat.subscriber.golden_watch import AdmissionDecision, GoldenWatch
 from mailboat.workers import heartbeat
 
 _SLOW_SECONDS: Final = 1.0
@@ -153,27 +152,6 @@ class ImportGuard:
 # ---------------------------------------------------------------------------------------------------------- admission
 
 
-class AdmissionDecision(enum.Enum):
-    """What happens to a package."""
-
-    IMPORT = enum.auto()
-    REMOVE = enum.auto()
-    """A clear command drops it; it is confirmed as REMOVED."""
-
-    SKIP = enum.auto()
-    """The golden subscriber did not import it; it is confirmed as REMOVED, with that name."""
-
-    WAIT = enum.auto()
-    """Not yet: the batch ends before it."""
-
-
-class CurrentPackage(NamedTuple):
-    """The package that is being imported."""
-
-    offset: Offset
-    publisher: AgentName | None
-
-
 class Admission:
     """Decides about the packages of one subscriber; each of its reasons may be absent."""
 
@@ -183,7 +161,7 @@ class Admission:
         self._commands = commands
         self._golden = golden
         self._exposure = exposure
-        self._current: CurrentPackage | None = None
+        self._current: tuple[Offset, AgentName | None] | None = None
 
     def decide(self, offset: Offset, message: PackageMessage, *, is_first: bool) -> AdmissionDecision:
         """Decide about a package of a followed publisher. Raises: the journal's errors.
@@ -196,13 +174,13 @@ class Admission:
         # what precedes a build is committed, and so shown to readers, before the build opens
         if not is_first and self._exposure is not None and self._exposure.begins(message):
             return AdmissionDecision.WAIT
-        self._current = CurrentPackage(offset, message.pub_agent_name)
+        self._current = offset, message.pub_agent_name
         clear = None if self._commands is None else self._commands.covering(offset, message.pub_agent_name)
         if clear is not None and self._commands is not None:
             self._commands.count_dropped(clear)
             return AdmissionDecision.REMOVE
         # after the clears: a package that is dropped must not wait for the golden subscriber
-        return AdmissionDecision.IMPORT if self._golden is None else _PASSAGES[self._golden.decide(offset, message)]
+        return AdmissionDecision.IMPORT if self._golden is None else self._golden.decide(offset, message)
 
     def note_done(self, record: Record, message: PackageMessage) -> bool:
         """Note that a package of a followed publisher is done; True if the batch must end after it."""
@@ -217,16 +195,7 @@ class Admission:
         current = self._current
         if current is None or self._commands is None:
             return False
-        return self._commands.has_new_clear(current.offset, current.publisher)
-
-
-_PASSAGES: Final[Mapping[Precondition, AdmissionDecision]] = MappingProxyType(
-    {
-        Precondition.ACCEPT: AdmissionDecision.IMPORT,
-        Precondition.SKIP: AdmissionDecision.SKIP,
-        Precondition.WAIT: AdmissionDecision.WAIT,
-    }
-)
+        return self._commands.has_new_clear(*current)
 
 
 # -------------------------------------------------------------------------------------------------------------- roots

@@ -27,7 +27,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.port import Batch, GivenUp, OpenCommand
@@ -35,7 +35,7 @@ from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, StopE
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, RecordBatch
-from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
+from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import (
     CommandMessage,
     CommandResult,
@@ -161,8 +161,7 @@ class CommandHandler:
         self._ledger = ports.target.ledger.commands
         self._listener: CommandListener | None = None
         if settings.command_topic is not None:
-            source = CommandSource(settings.sling_id, settings.name, settings.command_topic)
-            self._listener = CommandListener(source, ports.journal, ports.clock, on_received)
+            self._listener = CommandListener(settings, settings.command_topic, ports.journal, ports.clock, on_received)
         self._open: list[OpenCommand] = []
         self._suspension: Suspension | None = None
         self._dropped: Counter[int] = Counter()
@@ -239,10 +238,10 @@ class CommandHandler:
             # clear among them must cover the first package.
             is_complete = listener.read_on()
             received = listener.untaken()
-            if received is not None and received.commands:
-                self._store(received, position, retry_hook)
+            if received is not None and received[0]:
+                self._store(*received, position, retry_hook)
                 # Only after they are stored: after a failure the next call takes the same commands.
-                listener.drop(len(received.commands))
+                listener.drop(len(received[0]))
                 self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMANDS_TAKEN)
                 self._open = list(self._ledger.open_commands())
                 has_taken = True
@@ -335,7 +334,13 @@ class CommandHandler:
 
     # --------------------------------------------------------------------------------------------------------- answers
 
-    def _store(self, received: ReceivedCommands, position: Position, retry_hook: Callable[[Offset], bool]) -> None:
+    def _store(
+        self,
+        commands: Sequence[Command],
+        behind: Position,
+        position: Position,
+        retry_hook: Callable[[Offset], bool],
+    ) -> None:
         facts = self._facts(position)
         suspension = self._suspension
         opened: list[OpenCommand] = []
@@ -343,7 +348,7 @@ class CommandHandler:
         before = self._ledger.open_commands()
         # commands of Sling have no id: none of them is a repetition
         known = {command.command_id for command in before} - {None}
-        for command in received.commands:
+        for command in commands:
             if command.command_id in known:
                 continue
             answer = self._known_answer(command, answers)
@@ -361,7 +366,7 @@ class CommandHandler:
                 known |= {command.command_id} - {None}
             elif command.command_id is not None:
                 answers.append(answer)
-        self._ledger.take(opened, answers, received.position, suspension)
+        self._ledger.take(opened, answers, behind, suspension)
         self._suspension = suspension
 
     def _known_answer(self, command: Command, answers: Sequence[CommandResult]) -> CommandResult | None:
@@ -418,21 +423,6 @@ class CommandHandler:
 # ------------------------------------------------------------------------------------------------------- the listener
 
 
-class CommandSource(NamedTuple):
-    """Whom commands must name, and where they come from."""
-
-    sling_id: SlingId
-    name: AgentName
-    topic: TopicName
-
-
-class ReceivedCommands(NamedTuple):
-    """Commands in their order, and the position behind them."""
-
-    commands: Sequence[Command]
-    position: Position
-
-
 class CommandListener:
     """Reads the command topic in its own thread, and keeps commands to this subscriber until taken.
 
@@ -440,10 +430,18 @@ class CommandListener:
     when it is taken. Records for other subscribers are skipped by a search for the name in their bytes.
     """
 
-    def __init__(self, source: CommandSource, journal: Journal, clock: Clock, on_received: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: SubscriberSettings,
+        topic: TopicName,
+        journal: Journal,
+        clock: Clock,
+        on_received: Callable[[], None],
+    ) -> None:
         """Nothing is read before `catch_up`. `on_received` is called in the thread."""
-        self._source = source
-        self._mark = source.name.encode()
+        self._settings = settings
+        self._topic = topic
+        self._mark = settings.name.encode()
         self._journal = journal
         self._on_received = on_received
         self._lock = threading.Lock()
@@ -454,12 +452,12 @@ class CommandListener:
         self._is_caught_up = False
         self._is_listening = False
         options = WorkerOptions(
-            f"hearing commands for {source.name}",
+            f"hearing commands for {settings.name}",
             longest_pause_seconds=_PAUSE_SECONDS,
             interrupt=self._interrupt,
-            where={"subscriber": source.name, "topic": source.topic},
+            where={"subscriber": settings.name, "topic": topic},
         )
-        self._worker = Worker(f"commands-{source.name}", self._turn, clock, options)
+        self._worker = Worker(f"commands-{settings.name}", self._turn, clock, options)
 
     def catch_up(self, position: Position) -> None:
         """Read from the position to the current end, as far as memory allows; `read_on` reads the rest.
@@ -467,7 +465,7 @@ class CommandListener:
         Raises: the journal's errors.
         """
         # In another log the offset of the position means nothing.
-        is_known = position.identity == self._journal.identity(self._source.topic)
+        is_known = position.identity == self._journal.identity(self._topic)
         self._open(position if is_known else Edge.EARLIEST)
         self.read_on()
 
@@ -485,10 +483,10 @@ class CommandListener:
         self._is_listening = True
         self._start_thread()
 
-    def untaken(self) -> ReceivedCommands | None:
-        """What was read and not taken; None before the topic was opened."""
+    def untaken(self) -> tuple[Sequence[Command], Position] | None:
+        """Commands that were read and not taken, and the position behind them; None before the topic was opened."""
         with self._lock:
-            return None if self._position is None else ReceivedCommands(tuple(self._untaken), self._position)
+            return None if self._position is None else (tuple(self._untaken), self._position)
 
     def drop(self, count: int) -> None:
         """So many of the first commands were taken."""
@@ -539,7 +537,7 @@ class CommandListener:
             self._worker.begin()
 
     def _open(self, start: Position | Edge) -> None:
-        topic = self._source.topic
+        topic = self._topic
         identity = self._journal.identity(topic)
         reader = self._journal.reader(topic, start)  # until there is one, the old one is asked
         if self._reader is not None:
@@ -579,7 +577,7 @@ class CommandListener:
                 continue
             if (
                 isinstance(message, Command)
-                and message.sub_sling_id == self._source.sling_id
-                and message.sub_agent_name == self._source.name
+                and message.sub_sling_id == self._settings.sling_id
+                and message.sub_agent_name == self._settings.name
             ):
                 yield message

@@ -1,23 +1,26 @@
-"""Sending confirmations, and answers to commands, so that each is in the log exactly once.
+"""Sending what imports stored for the log: confirmations, answers to commands, and jobs.
 
-They are stored with the content that they confirm, appended to the status topic after the commit, and forgotten then.
-From before the append until they are forgotten it is not certain what the status topic holds: a crash, a failed append
-or a target that can't forget leaves it so. Then, and at a start, before anything is sent the status topic is searched
-from its end for what was sent already. The search ends at the first confirmation of ours that is not pending:
-everything before it was sent before.
+Confirmations and answers are in the log exactly once. They are stored with the content that they confirm, appended to
+the status topic after the commit, and forgotten then. From before the append until they are forgotten it is not certain
+what the status topic holds: a crash, a failed append or a target that can't forget leaves it so. Then, and at a start,
+before anything is sent the status topic is searched from its end for what was sent already. The search ends at the
+first confirmation of ours that is not pending: everything before it was sent before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from mailboat.content.port import Ledger, PendingStatus
+from mailboat.content.port import Ledger, PendingJobs, PendingStatus
 from mailboat.errors import UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints
+from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
 from mailboat.journal.port import Journal, NewRecord, ReadLimits
-from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
+from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import MAX_BATCH
 from mailboat.model.messages import CommandResult, StatusMessage
+from mailboat.subscriber.subscriber_settings import ImportPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message, encode_message
 
 # One append for each portion: a crash leaves at most this many uncertain.
@@ -28,23 +31,15 @@ _FIRST_WINDOW: Final = 1000
 _GROWTH: Final = 4
 
 
-class StatusSender(NamedTuple):
-    """The sender of confirmations, and their destination."""
-
-    sling_id: SlingId
-    name: AgentName
-    topic: TopicName
-
-
 class Confirmations:
     """Sends the pending confirmations of one target."""
 
-    def __init__(self, sender: StatusSender, journal: Journal, ledger: Ledger, failpoints: Failpoints) -> None:
+    def __init__(self, settings: SubscriberSettings, ports: ImportPorts, ledger: Ledger) -> None:
         """Nothing is read or sent yet; what is pending may or may not have been sent."""
-        self._sender = sender
-        self._journal = journal
+        self._settings = settings
+        self._journal = ports.journal
         self._ledger = ledger
-        self._failpoints = failpoints
+        self._reach = ports.failpoints.reach
         self._is_uncertain = True
 
     def send(self) -> None:
@@ -69,12 +64,12 @@ class Confirmations:
         for confirmation in pending:
             headers, value = encode_message(confirmation.message)
             records.append(NewRecord(value, headers))
-        self._journal.append(self._sender.topic, records)
-        self._failpoints.reach(Failpoint.SUBSCRIBER_STATUS_SENT)
+        self._journal.append(self._settings.status_topic, records)
+        self._reach(Failpoint.SUBSCRIBER_STATUS_SENT)
 
     def _forget(self, last: PendingStatus) -> None:
         self._ledger.forget_statuses(last.sequence)
-        self._failpoints.reach(Failpoint.SUBSCRIBER_STATUS_MARKED)
+        self._reach(Failpoint.SUBSCRIBER_STATUS_MARKED)
 
     def _count_sent(self, pending: Sequence[PendingStatus]) -> int:
         """How many of the first pending ones stand in the log."""
@@ -90,7 +85,7 @@ class Confirmations:
         return count
 
     def _sent_lately(self, wanted: set[bytes]) -> Iterator[bytes]:
-        bounds = self._journal.bounds(self._sender.topic)
+        bounds = self._journal.bounds(self._settings.status_topic)
         end, window = bounds.next_offset, _FIRST_WINDOW
         while end > bounds.earliest_offset:
             start = max(bounds.earliest_offset, end - window)
@@ -101,7 +96,7 @@ class Confirmations:
             end, window = Offset(start), window * _GROWTH
 
     def _ours(self, start: Offset, end: Offset) -> Iterator[bytes]:
-        reader = self._journal.reader(self._sender.topic, start)
+        reader = self._journal.reader(self._settings.status_topic, start)
         try:
             while reader.next_offset < end:
                 batch = reader.read(_READ, 0.0)
@@ -120,6 +115,41 @@ class Confirmations:
             return False
         return (
             isinstance(message, StatusMessage | CommandResult)
-            and message.sub_sling_id == self._sender.sling_id
-            and message.sub_agent_name == self._sender.name
+            and message.sub_sling_id == self._settings.sling_id
+            and message.sub_agent_name == self._settings.name
         )
+
+
+class AddedJobs:
+    """The jobs of one target that are not in the job topic yet.
+
+    A job is stored in the transaction of its content, appended to the job topic after the commit, and removed then. A
+    crash in between appends it again: the fold of the job topic deduplicates by request id.
+    """
+
+    def __init__(self, journal: Journal, jobs: PendingJobs, failpoints: Failpoints) -> None:
+        """Read and append nothing; an earlier process may have left jobs."""
+        self._journal = journal
+        self._jobs = jobs
+        self._failpoints = failpoints
+        self._has_pending = True
+        self._has_topic = False
+
+    def committed(self, jobs: int) -> None:
+        """Note that a commit stored so many jobs."""
+        self._has_pending = self._has_pending or jobs > 0
+
+    def append(self) -> None:
+        """Append all that are stored. Raises: the journal's and the target's errors; call again then."""
+        if not self._has_pending:
+            return
+        while pending := self._jobs.pending(MAX_BATCH):
+            if not self._has_topic:
+                ensure_job_topic(self._journal)
+                self._has_topic = True
+            append_jobs(self._journal, [pending_job.job for pending_job in pending])
+            self._failpoints.reach(Failpoint.SUBSCRIBER_JOBS_APPENDED)
+            # Only after the append: a crash in between repeats jobs, and loses none.
+            self._jobs.forget(pending[-1].sequence)
+            self._failpoints.reach(Failpoint.SUBSCRIBER_JOBS_FORGOTTEN)
+        self._has_pending = False

@@ -39,17 +39,23 @@ class GoldenSilentError(RetryableError):
     """
 
 
-class Precondition(enum.Enum):
-    """What the golden subscriber's doings mean for a package here."""
+class AdmissionDecision(enum.Enum):
+    """What happens to a package: what the golden subscriber did decides, unless a clear command or a build does."""
 
-    ACCEPT = enum.auto()
+    IMPORT = enum.auto()
+    REMOVE = enum.auto()
+    """A clear command drops it; it is confirmed as REMOVED."""
+
     SKIP = enum.auto()
+    """The golden subscriber did not import it; it is confirmed as REMOVED, with that name."""
+
     WAIT = enum.auto()
+    """Not yet: the batch ends before it."""
 
 
 def decide_precondition(
     status: PackageStatus | None, offset: Offset, *, is_status_lost: bool, golden_next_offset: Offset | None
-) -> Precondition:
+) -> AdmissionDecision:
     """Whether a package may be imported.
 
     Args:
@@ -59,11 +65,11 @@ def decide_precondition(
         golden_next_offset: The offset that the golden subscriber announced to read next; None if it announced none.
     """
     if status is PackageStatus.IMPORTED:
-        return Precondition.ACCEPT
+        return AdmissionDecision.IMPORT
     if status is not None:
-        return Precondition.SKIP
+        return AdmissionDecision.SKIP
     is_past = golden_next_offset is not None and offset < golden_next_offset
-    return Precondition.ACCEPT if is_status_lost and is_past else Precondition.WAIT
+    return AdmissionDecision.IMPORT if is_status_lost and is_past else AdmissionDecision.WAIT
 
 
 class GoldenStatuses:
@@ -141,7 +147,7 @@ class GoldenWatch:
         """This subscriber has gone on to that position."""
         self._statuses.trim(position)
 
-    def decide(self, offset: Offset, message: PackageMessage) -> Precondition:
+    def decide(self, offset: Offset, message: PackageMessage) -> AdmissionDecision:
         """Whether a package may be imported now. Raises: the journal's errors."""
         self._waits_at = offset
         # The log is read only for an unknown status: in a backlog one read answers for many packages.

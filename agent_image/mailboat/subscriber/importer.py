@@ -3,19 +3,19 @@
 There is one way for a package: decode, skip or drop, check, apply, confirm (`Importer._import`). Where nothing departs
 from the common case, several small packages take it together: `PackageRuns` finds stretches of a batch that are read
 as columns and applied by one call. It refuses nothing; whatever is in doubt goes through `_import`, which reports what
-is wrong. Called by `ImportRun` with a batch that it commits.
+is wrong. Called by `Subscriber` with a batch that it commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from mailboat.clock import milliseconds_now
-from mailboat.config.document import LimitsConfig, Undecodable
+from mailboat.config.document import Undecodable
 from mailboat.content.port import Batch
 from mailboat.errors import (
     MailboatError,
@@ -28,7 +28,7 @@ from mailboat.errors import (
     UnknownRequiredFeatureError,
     UntrustedInputError,
 )
-from mailboat.failpoints import Failpoint, Failpoints
+from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Record
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.identifiers import AgentName, Offset
@@ -36,9 +36,11 @@ from mailboat.model.job_rules import PackageEvent
 from mailboat.model.messages import KNOWN_FEATURES, Action, BulkPart, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import ROOT, ancestors_of, parse_paths
 from mailboat.packages.port import PackageCodec, ReadTogether
-from mailboat.subscriber.admission import Admission, AdmissionDecision, ImportGuard, Roots, StopAskedError
+from mailboat.subscriber.admission import Admission, ImportGuard, Roots, StopAskedError
+from mailboat.subscriber.golden_watch import AdmissionDecision
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.subscriber_settings import (
+    ImportPorts,
     ProcessedPackage,
     Processor,
     SubscriberPorts,
@@ -215,13 +217,12 @@ class Importer:
         # where nothing is decided, called, confirmed or added for single packages, they may be imported together
         is_silent = not settings.is_editable and not settings.job_rules
         self._is_bare = admission is None and not has_hooks and is_silent and not settings.roots
-        self._reading = Reading(settings.follow, settings.limits, ports.codecs, ports.failpoints)
 
     def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
         """Import into the batch, in order. Failures are part of the outcome; StopAskedError is raised."""
         outcome = Outcome(done=len(records))
         heavy = self._settings.heavy_bytes
-        runs = PackageRuns(self._reading, records if self._is_bare else ())
+        runs = PackageRuns(self._settings, self._ports, records if self._is_bare else ())
         run, index = None, -1
         while (index := index + 1) < len(records):
             run = run or runs.run_at(index)
@@ -518,22 +519,6 @@ class Run(NamedTuple):
     subtrees: Subtrees
 
 
-class Reading(NamedTuple):
-    """What a subscriber reads, and how.
-
-    Attributes:
-        follow: The publishers that it follows; None follows all.
-        limits: What it accepts of a package.
-        codecs: By package type.
-        failpoints: For tests.
-    """
-
-    follow: frozenset[AgentName] | None
-    limits: LimitsConfig
-    codecs: Mapping[str, PackageCodec]
-    failpoints: Failpoints
-
-
 class PackageRuns:
     """Finds the runs of one batch: what most of a backlog consists of.
 
@@ -541,9 +526,10 @@ class PackageRuns:
     digest, each of one subtree. Nothing is refused here: where anything is in doubt there is no run.
     """
 
-    def __init__(self, reading: Reading, records: Sequence[Record]) -> None:
+    def __init__(self, settings: SubscriberSettings, ports: ImportPorts, records: Sequence[Record]) -> None:
         """Nothing is read yet."""
-        self._reading = reading
+        self._follow, self._limits, self._codecs = settings.follow, settings.limits, ports.codecs
+        self._reach = ports.failpoints.reach
         self._records = records
         self._tries = TRIES
         self._next = 0
@@ -565,7 +551,7 @@ class PackageRuns:
     def _packages_from(self, begin: int) -> list[PlainPackage]:
         """The packages of the records that may be a run."""
         packages: list[PlainPackage] = []
-        follow, reach = self._reading.follow, self._reading.failpoints.reach
+        follow, reach = self._follow, self._reach
         for record in self._records[begin:]:
             package = take_plain_package(record.value) if record.headers == PACKAGE_HEADERS else None
             if package is None:
@@ -588,8 +574,7 @@ class PackageRuns:
         except PathRefusedError:
             return None
         payloads = [package.payload for package in packages]
-        return read_together(payloads, roots, self._reading.limits) if read_together else None
+        return read_together(payloads, roots, self._limits) if read_together else None
 
     def _read_together(self, package_type: str) -> ReadTogether | None:
-        codecs = self._reading.codecs
-        return codecs[package_type].read_together if package_type in codecs else None
+        return self._codecs[package_type].read_together if package_type in self._codecs else None

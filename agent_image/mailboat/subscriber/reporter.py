@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mailboat.clock import milliseconds_now
 from mailboat.content.port import ReportStarts
@@ -35,13 +35,6 @@ _NO_TROUBLE: Final[Mapping[str, Any]] = MappingProxyType(
     {"attempts": 0, "failing_publisher": None, "next_try_ms": None, "cause": None}
     | {"waiting_for": None, "suspension": None}
 )
-
-
-class FailingPackage(NamedTuple):
-    """How often the package failed that is tried again, and whose it is, if that is known."""
-
-    attempts: int
-    publisher: AgentName | None = None
 
 
 class Reporter:
@@ -213,13 +206,18 @@ class Reporter:
         self._announce()
 
     def pauses(
-        self, phase: SubscriberPhase, seconds: float, cause: FailureCause, failing: FailingPackage | None = None
+        self,
+        phase: SubscriberPhase,
+        seconds: float,
+        cause: FailureCause,
+        attempts: int | None = None,
+        publisher: AgentName | None = None,
     ) -> None:
-        """Something is tried again after the pause: the journal or the target, or a package that failed."""
+        """Something is tried again after the pause: the journal or the target, or a package that failed so often."""
         now_ms = milliseconds_now(self._ports.clock)
         values: dict[str, Any] = {"phase": phase, "next_try_ms": now_ms + int(seconds * 1000), "cause": cause}
-        if failing is not None:
-            values |= {"attempts": failing.attempts, "failing_publisher": failing.publisher}
+        if attempts is not None:
+            values |= {"attempts": attempts, "failing_publisher": publisher}
         self._set(waiting_for=None, **values)
         self._announce()
 

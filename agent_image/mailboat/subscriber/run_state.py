@@ -1,6 +1,6 @@
 """The state of a subscriber's run, and the decisions that depend on nothing else.
 
-`ImportRun` owns one `RunState`, carries out what is decided here and reports back by its methods; no other object
+`Subscriber` owns one `RunState`, carries out what is decided here and reports back by its methods; no other object
 changes it. `Backlog` holds the records that were read and are not done, and in which portions they are tried: normally
 all at once, after a failure first those before the failing record, then that record alone.
 """
