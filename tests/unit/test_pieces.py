@@ -29,7 +29,7 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
-from mailboat.publisher.piece_writer import PieceAppender, PieceSender, PieceWriter
+from mailboat.publisher.piece_writer import PieceAppender, PieceWriter
 from mailboat.subscriber.piece_store import SPOOL_BYTES, PieceFigures, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
@@ -69,8 +69,7 @@ class Bench:
         return message_of(package, run, name), Offset(run.last_offset + 1)
 
     def writer(self, name: str = "p", max_bytes: int | None = None) -> PieceWriter:
-        sender = PieceSender(*AUTHOR, PackageId(name))
-        appender = PieceAppender(self.journal, TOPIC, sender)
+        appender = PieceAppender(self.journal, TOPIC, *AUTHOR, PackageId(name))
         return PieceWriter(appender, self.piece_bytes, 3 * self.piece_bytes, NoFailpoints(), max_bytes)
 
     def piece(self, index: int, content: bytes, name: str = "p") -> Offset:

@@ -21,7 +21,7 @@ from mailboat.errors import (
     RequestConflictError,
 )
 from mailboat.failpoints import Failpoint
-from mailboat.journal.port import Journal, NewRecord, ReadLimits
+from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
@@ -219,11 +219,8 @@ class Appender:
         bounds = self._ports.journal.bounds(self._topic)
         if not bounds.earliest_offset <= offset < bounds.next_offset:
             return offset < bounds.earliest_offset  # retention took it, which is not a loss
-        record = self._ports.journal.record_at(self._topic, offset)
-        try:
-            return record is not None and decode_package(record.value).package_id == package_id
-        except (MessageCorruptError, PathRefusedError):
-            return False  # another's: ours can be decoded
+        message = package_in(self._ports.journal.record_at(self._topic, offset))
+        return message is not None and message.package_id == package_id
 
     def _doubt_lost(self, ends: Sequence[SourceEnd]) -> None:
         lost = [end for end in ends if not self._is_there(end.offset, end.package_id)]
@@ -337,6 +334,14 @@ def find_packages(
     return found
 
 
+def package_in(record: Record | None) -> PackageMessage | None:
+    """The package message of a record; None for one that can't be decoded: ours can."""
+    try:
+        return None if record is None else decode_package(record.value)
+    except (MessageCorruptError, PathRefusedError):
+        return None
+
+
 def messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
     """The decodable packages from `scan_from` (or the head) to the present end."""
     bounds = journal.bounds(topic)
@@ -345,10 +350,9 @@ def messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iter
         while reader.next_offset < bounds.next_offset:
             batch = reader.read(_READ, 0.0)
             for record in batch.records:
-                try:
-                    yield record.offset, decode_package(record.value)
-                except (MessageCorruptError, PathRefusedError):
-                    continue  # another's, and no matter of ours
+                message = package_in(record)
+                if message is not None:
+                    yield record.offset, message
             if batch.is_at_end and not batch.records:
                 return
 

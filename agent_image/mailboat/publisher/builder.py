@@ -34,7 +34,7 @@ from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.packages.port import AC_HANDLING, PackageCodec, PackageContents, PackageSummary
-from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
+from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceWriter
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package
@@ -225,9 +225,8 @@ class PackageBuilder:
     def _piece_writer(self, package_id: PackageId, check: Callable[[], object]) -> PieceWriter:
         settings, ports = self._settings, self._ports
         largest = settings.max_message_bytes - OVERHEAD_BYTES  # what the journal takes, whatever was configured
-        sender = PieceSender(settings.sling_id, settings.name, package_id)
         return PieceWriter(
-            PieceAppender(ports.journal, settings.package_topic, sender),
+            PieceAppender(ports.journal, settings.package_topic, settings.sling_id, settings.name, package_id),
             # A configured piece may be larger than what the topic takes: the brokers would refuse it half-way.
             min(settings.config.piece_bytes, largest),
             max(settings.append_bytes, settings.config.inline_package_bytes),

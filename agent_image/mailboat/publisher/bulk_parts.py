@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from mailboat.blobs.references import BlobReference
-from mailboat.errors import MessageCorruptError, PathRefusedError
 from mailboat.failpoints import Failpoint
 from mailboat.model.identifiers import BuildId, Offset, PackageId, RequestId
 from mailboat.model.messages import Action, BulkPart, PackageMessage
@@ -23,14 +22,13 @@ from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath, is_within
 from mailboat.model.positions import LogIdentity
 from mailboat.model.requests import DistributionRequest
-from mailboat.publisher.appender import Appender, Placed, Prepared, messages_from
+from mailboat.publisher.appender import Appender, Placed, Prepared, messages_from, package_in
 from mailboat.publisher.builder import PackageBuilder
 from mailboat.publisher.published import SourceEnd, SourceNode, StagedNode
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.source_changes import ChangeGroup, plan_changes
 from mailboat.publisher.state import StoredReceipt
 from mailboat.tracing import PublicationSpan, TracedPackage
-from mailboat.wire.messages import decode_package
 
 STEP_CHANGES: Final = 2_000
 """What the parts of one step change in their source at most: as much as one package of the usual budget."""
@@ -141,7 +139,7 @@ class BulkParts:
     def build_of(self, end: SourceEnd) -> BuildId | None:
         """The build that a source's last package is of; None where it is of none, or retention removed it."""
         record = self._ports.journal.record_at(self._settings.package_topic, end.offset)
-        message = None if record is None else _decoded(record.value)
+        message = package_in(record)
         return None if message is None or message.bulk is None else message.bulk.build_id
 
     def is_followed(self, uri: str) -> bool:
@@ -294,13 +292,6 @@ class BulkParts:
         )
         self._builder.room_in(message)
         return message
-
-
-def _decoded(value: bytes) -> PackageMessage | None:
-    try:
-        return decode_package(value)
-    except (MessageCorruptError, PathRefusedError):
-        return None  # another's, and no matter of ours
 
 
 def _changes_any(message: PackageMessage, roots: Sequence[NodePath]) -> bool:

@@ -12,7 +12,7 @@ import io
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Final
 
 from mailboat.errors import AppendUncertainError, JournalUnavailableError, LimitExceededError
 from mailboat.failpoints import Failpoint, Failpoints
@@ -32,28 +32,16 @@ _LOG: Final = logging.getLogger(__name__)
 _MAX_ATTEMPTS: Final = 3  # of an append whose outcome is unknown
 
 
-class PieceSender(NamedTuple):
-    """Whose pieces they are.
-
-    Attributes:
-        sling_id: The publisher's instance.
-        agent_name: The publisher.
-        package_id: Of this attempt alone: pieces of two attempts must never meet under one id.
-    """
-
-    sling_id: SlingId
-    agent_name: AgentName
-    package_id: PackageId
-
-
 class PieceAppender:
     """Appends the pieces of one package, in order, and keeps their offsets."""
 
-    def __init__(self, journal: Journal, topic: TopicName, sender: PieceSender) -> None:
-        """Nothing is appended yet."""
+    def __init__(
+        self, journal: Journal, topic: TopicName, sling_id: SlingId, agent_name: AgentName, package_id: PackageId
+    ) -> None:
+        """Nothing is appended yet. No two attempts have one package id: their pieces must never meet."""
         self._journal = journal
         self._topic = topic
-        self._sender = sender
+        self._sender = sling_id, agent_name, package_id
         self._identity: LogIdentity | None = None
         self._first = self._last = Offset(0)
         self._count = 0
@@ -87,7 +75,7 @@ class PieceAppender:
         # Asked last: the bounds were those of this topic then.
         if self._journal.identity(self._topic) != self._identity or bounds.earliest_offset > self._first:
             raise JournalUnavailableError(
-                f"topic {self._topic} lost pieces of package {self._sender.package_id} while it was published",
+                f"topic {self._topic} lost pieces of package {self._sender[2]} while it was published",
                 next_step="publish again with the same request id",
                 topic=self._topic,
                 offset=self._first,

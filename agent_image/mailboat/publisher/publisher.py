@@ -39,6 +39,22 @@ CheckShipment = Callable[[DistributionRequest, Shipment], None]
 """Reads a shipment to its end and refuses what a package of it can't hold: `PackageBuilder.check`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A request whose message is ready to append."""
+
+    request: DistributionRequest
+    request_id: RequestId
+    prepared: Prepared
+    built: BuiltPackage
+    span: PublicationSpan
+
+    @property
+    def message_bytes(self) -> int:
+        """About how long the message is."""
+        return len(self.built.message.payload or b"") + sum(map(len, self.built.message.paths))
+
+
 class Publisher:
     """One publisher agent. Use it from one thread; several processes may be the same agent.
 
@@ -52,7 +68,6 @@ class Publisher:
         self._ports = ports
         self._builder = builder = PackageBuilder(settings, ports)
         self._appender = Appender(settings, ports, builder)
-        self._preparer = RequestPreparer(ports, builder, self._appender)
         self._shipper = ChangeShipper(settings, ports, builder, self._appender)
         self.parts = BulkParts(settings, ports, builder, self._appender)
 
@@ -146,7 +161,7 @@ class Publisher:
         try:
             found = self._find(request, source)
             if found is None:
-                return None, self._preparer.prepare(request, source)
+                return None, self._prepare(request, source)
         except Exception as error:
             self._ports.meter.refused(error)
             raise
@@ -160,6 +175,59 @@ class Publisher:
             return None
         placed = self._appender.find(request.request_id, request.fingerprint)
         return None if placed is None else receipt_of(request, request.request_id, placed)
+
+    def _prepare(self, request: DistributionRequest, source: Source | None) -> Preparation:
+        """Build the message. A request without an id gets one. Raises: as `PackageBuilder.build`."""
+        parent = parse_trace_parent(request.trace_parent)
+        span = self._ports.tracer.publication(request.action, parent)
+        context = span.context or parent
+        try:
+            return self._built(replace(request, trace_parent=None if context is None else str(context)), source, span)
+        except Exception as error:
+            span.end(None, error)
+            raise
+
+    def _built(self, request: DistributionRequest, source: Source | None, span: PublicationSpan) -> Preparation:
+        uri = None if source is None else source.uri
+        published = self._ports.state.published
+        if uri is not None and ROOT in request.deep_paths:
+            published.follow(uri, self._appender.identity())  # all of it: what changes from here on is known
+        # A source that another process begins to follow after this is put in doubt by the appender.
+        source_ids = published.followed(request.action, uri, self._appender.identity())
+        package_id = self._builder.new_package_id()
+        request_id = request.request_id
+        if request_id is None:
+            request_id = RequestId(str(uuid.UUID(int=self._ports.random.getrandbits(128), version=4)))
+        named = replace(request, request_id=request_id)
+        if source is None:
+            if named.action is Action.DELETE:
+                with published.stager(package_id, source_ids) as staged:
+                    for path in named.paths:
+                        staged.add(StagedNode(path, None))
+            built = self._builder.build_bare(named, package_id)
+        else:
+            built = self._build(named, package_id, source, published.stager(package_id, source_ids))
+        is_named = request.request_id is not None or bool(source_ids)
+        prepared = Prepared(built.message, request.fingerprint, is_named, source_ids, uri)
+        return Preparation(named, request_id, prepared, built, span)
+
+    def _build(
+        self, request: DistributionRequest, package_id: PackageId, source: Source, stager: Stager
+    ) -> BuiltPackage:
+        def again() -> Shipment:
+            return shipment_of(request, unwatched(source))
+
+        if not stager.is_needed:
+            return self._builder.build(request, package_id, shipment_of(request, source), again)
+        with stager as staged:
+            digests = ChangeDigests(source)
+            for path in request.deep_paths:
+                staged.add(StagedNode(path, None))
+
+            def observe(node: Node) -> None:
+                staged.add(StagedNode(node.path, digests.of(node)))
+
+            return self._builder.build(request, package_id, shipment_of(request, source, observe), again)
 
     def _is_full(self, pending: Sequence[Preparation], request: DistributionRequest) -> bool:
         taken = sum(preparation.message_bytes for preparation in pending)
@@ -183,10 +251,10 @@ class Publisher:
         except Exception as error:
             for preparation in batch:
                 self._ports.meter.refused(error)
-                end_span(preparation, None, error)
+                preparation.span.end(TracedPackage.of(preparation.built.message, None), error)
             raise
         for preparation, place in zip(batch, placed, strict=True):
-            end_span(preparation, place.offset)
+            preparation.span.end(TracedPackage.of(preparation.built.message, place.offset), None)
             yield receipt_of(preparation.request, preparation.request_id, place, preparation.built)
 
 
@@ -196,97 +264,6 @@ def check_source(request: DistributionRequest, source: Source | None) -> None:
         raise UsageError("an ADD needs a source to read the content from")
     if request.action is not Action.ADD and source is not None:
         raise UsageError(f"{request.action} carries no content, so it takes no source")
-
-
-# ------------------------------------------------------------------------------------------------------ one request
-
-
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """A request whose message is ready to append."""
-
-    request: DistributionRequest
-    request_id: RequestId
-    prepared: Prepared
-    built: BuiltPackage
-    span: PublicationSpan
-
-    @property
-    def message_bytes(self) -> int:
-        """About how long the message is."""
-        return len(self.built.message.payload or b"") + sum(map(len, self.built.message.paths))
-
-
-def end_span(preparation: Preparation, offset: Offset | None, error: Exception | None = None) -> None:
-    """The publication is over: `offset` of its package, or the error."""
-    preparation.span.end(TracedPackage.of(preparation.built.message, offset), error)
-
-
-class RequestPreparer:
-    """Prepares the requests of one publisher."""
-
-    def __init__(self, ports: PublisherPorts, builder: PackageBuilder, appender: Appender) -> None:
-        """Nothing is read yet."""
-        self._ports = ports
-        self._builder = builder
-        self._appender = appender
-
-    def prepare(self, request: DistributionRequest, source: Source | None) -> Preparation:
-        """Build the message. A request without an id gets one. Raises: as `PackageBuilder.build`."""
-        parent = parse_trace_parent(request.trace_parent)
-        span = self._ports.tracer.publication(request.action, parent)
-        context = span.context or parent
-        try:
-            return self._prepare(replace(request, trace_parent=None if context is None else str(context)), source, span)
-        except Exception as error:
-            span.end(None, error)
-            raise
-
-    def _prepare(self, request: DistributionRequest, source: Source | None, span: PublicationSpan) -> Preparation:
-        uri = None if source is None else source.uri
-        published = self._ports.state.published
-        if uri is not None and ROOT in request.deep_paths:
-            published.follow(uri, self._appender.identity())  # all of it: what changes from here on is known
-        # A source that another process begins to follow after this is put in doubt by the appender.
-        source_ids = published.followed(request.action, uri, self._appender.identity())
-        package_id = self._builder.new_package_id()
-        request_id = request.request_id
-        if request_id is None:
-            request_id = RequestId(str(uuid.UUID(int=self._ports.random.getrandbits(128), version=4)))
-        named = replace(request, request_id=request_id)
-        if source is None:
-            self._stage_removals(named, published.stager(package_id, source_ids))
-            built = self._builder.build_bare(named, package_id)
-        else:
-            built = self._build(named, package_id, source, published.stager(package_id, source_ids))
-        is_named = request.request_id is not None or bool(source_ids)
-        prepared = Prepared(built.message, request.fingerprint, is_named, source_ids, uri)
-        return Preparation(named, request_id, prepared, built, span)
-
-    @staticmethod
-    def _stage_removals(request: DistributionRequest, stager: Stager) -> None:
-        if request.action is Action.DELETE:
-            with stager as staged:
-                for path in request.paths:
-                    staged.add(StagedNode(path, None))
-
-    def _build(
-        self, request: DistributionRequest, package_id: PackageId, source: Source, stager: Stager
-    ) -> BuiltPackage:
-        def again() -> Shipment:
-            return shipment_of(request, unwatched(source))
-
-        if not stager.is_needed:
-            return self._builder.build(request, package_id, shipment_of(request, source), again)
-        with stager as staged:
-            digests = ChangeDigests(source)
-            for path in request.deep_paths:
-                staged.add(StagedNode(path, None))
-
-            def observe(node: Node) -> None:
-                staged.add(StagedNode(node.path, digests.of(node)))
-
-            return self._builder.build(request, package_id, shipment_of(request, source, observe), again)
 
 
 # ------------------------------------------------------------------------------------------------------------- plans
