@@ -28,9 +28,9 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.requests import parse_request
-from mailboat.operations.journal_inspection import readable, records_of
+from mailboat.operations.journal_inspection import records_of
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from mailboat.wire.messages import encode_message
+from mailboat.wire.messages import encode_message, readable_message
 
 AUTHOR, EDGE = AgentName("author"), AgentName("edge")
 SLING_ID = SlingId("5a1e0000-0000-4000-8000-000000000001")
@@ -76,7 +76,7 @@ def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, 
             if clearing is not None:
                 wait_until(lambda: len(list(records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)))) == 2)
                 for record in records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)):
-                    answer(workspace, readable(record))
+                    answer(workspace, readable_message(record.headers, record.value))
                 assert clearing.result(PATIENCE_SECONDS).removed == 2
             waiting = (
                 pool.submit(service.distribution, AUTHOR, last.package_id, PATIENCE_SECONDS) if is_running else None

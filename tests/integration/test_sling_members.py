@@ -62,13 +62,13 @@ from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.operations.journal_inspection import decode_record, readable, records_of
+from mailboat.operations.journal_inspection import decode_record, records_of
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageContents
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.event_documents import encode_event
-from mailboat.wire.messages import encode_message
+from mailboat.wire.messages import encode_message, readable_message
 
 AUTHOR, EDGE, SLING_AUTHOR, SLING_EDGE = map(AgentName, ("author", "edge", "sling-author", "sling-edge"))
 SLING_ID = SlingId("5a1e0000-0000-4000-8000-00000000000a")
@@ -154,7 +154,11 @@ class Members:
 
     def told(self, kind: type[Message], by: AgentName | None = None) -> Sequence[Any]:
         """The messages of one kind on the topics that have any."""
-        found = (readable(item) for role in TopicRole for item in records_of(self.workspace.journal, self.topic(role)))
+        found = (
+            readable_message(item.headers, item.value)
+            for role in TopicRole
+            for item in records_of(self.workspace.journal, self.topic(role))
+        )
         return [
             item for item in found if isinstance(item, kind) and by in (None, getattr(item, "sub_agent_name", None))
         ]

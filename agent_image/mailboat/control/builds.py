@@ -30,8 +30,8 @@ from mailboat.journal.port import Edge, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, BuildId, Offset
 from mailboat.model.messages import BulkPart, PackageMessage
 from mailboat.model.positions import LogIdentity
-from mailboat.operations.journal_inspection import readable
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
+from mailboat.wire.messages import readable_message
 from mailboat.wire.package_messages import may_be_part
 
 MAX_SEARCHED_RECORDS: Final = 500_000
@@ -126,7 +126,7 @@ class BuildsSeen:
             self._next = reader.next_offset
 
     def _take(self, record: Record) -> None:
-        message = readable(record) if may_be_part(record.value) else None
+        message = readable_message(record.headers, record.value) if may_be_part(record.value) else None
         if not isinstance(message, PackageMessage) or message.bulk is None or message.pub_agent_name is None:
             return
         key = message.pub_agent_name, message.bulk.build_id
@@ -273,7 +273,7 @@ class BuildProgress:
 
 
 def _part_in(record: Record) -> _Found | None:
-    message = readable(record) if may_be_part(record.value) else None
+    message = readable_message(record.headers, record.value) if may_be_part(record.value) else None
     if not isinstance(message, PackageMessage) or message.bulk is None or message.pub_agent_name is None:
         return None
     return _Found(message.pub_agent_name, message.bulk)

@@ -27,9 +27,8 @@ from mailboat.model.messages import (
     SuspendMessage,
     TopicRole,
 )
-from mailboat.operations.journal_inspection import readable
 from mailboat.queues.queue_names import QueueName
-from mailboat.wire.messages import encode_message
+from mailboat.wire.messages import encode_message, readable_message
 
 # An older command counts as unknown: the search runs within a request.
 MAX_SEARCHED_RECORDS: Final = 20_000
@@ -112,7 +111,7 @@ class CommandSender:
             while not is_at_end:
                 batch = reader.read(_READ, 0.0)
                 for record in batch.records:
-                    message = readable(record) if wanted in record.value else None
+                    message = readable_message(record.headers, record.value) if wanted in record.value else None
                     if _is_command(message, publisher, command_id):
                         self._remember(message)
                         return message

@@ -19,10 +19,10 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import first_paths
 from mailboat.model.requests import DistributionRequest
-from mailboat.operations.journal_inspection import readable
 from mailboat.publisher.appender import Receipt
 from mailboat.queues.error_queues import FailurePlace
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
+from mailboat.wire.messages import readable_message
 
 MAX_SEARCHED_RECORDS: Final = 10_000
 """How many records are searched for an id that this publisher does not remember: the newest, by their offsets."""
@@ -65,7 +65,7 @@ class Distributions:
         # Closed here: a Ctrl-C that meets the finalizer of a generator is printed and ignored by Python.
         with closing(self._candidates(identifier, place)) as candidates:
             for record in candidates:
-                message = readable(record)
+                message = readable_message(record.headers, record.value)
                 if not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
                     continue
                 if identifier in {message.package_id, message.request_id}:
@@ -108,7 +108,7 @@ class Distributions:
             while reader.next_offset < end:
                 batch = reader.read(ReadLimits(end - reader.next_offset), 0.0)
                 for record in batch.records:
-                    message = readable(record)
+                    message = readable_message(record.headers, record.value)
                     if isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
                         # Without the package: a page of large inline packages would be held as a whole.
                         yield Found(record._replace(value=b""), message._replace(payload=None))
@@ -121,7 +121,7 @@ class Distributions:
         if named is None or named[1] not in {None, topic}:
             return None
         record = self._workspace.journal.record_at(topic, Offset(int(named[2])))
-        message = None if record is None else readable(record)
+        message = None if record is None else readable_message(record.headers, record.value)
         if record is None or not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
             return None
         return Found(record, message)

@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 from mailboat.api.problems import problem_of
 from mailboat.api.records import StatusView, SubscriberStatusView
 from mailboat.api.stream_events import EventType, encode_event
-from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits
 from mailboat.model.identifiers import TopicName
-from mailboat.wire.event_documents import decode_event, event_document
+from mailboat.wire.event_documents import event_document, readable_event
 
 MAX_EVENTS: Final = 10_000
 MAX_BYTES: Final = 8 * 1024 * 1024
@@ -59,10 +59,9 @@ class EventTopic:
             records = self._reader.read(_READ, 0.0).records
         found = list[dict[str, object]]()
         for record in records:
-            try:
-                found.append(event_document(decode_event(record.headers, record.value)))
-            except UntrustedInputError:
-                continue
+            event = readable_event(record.headers, record.value)
+            if event is not None:
+                found.append(event_document(event))
         return found
 
 

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Final
 
 from mailboat.clock import moment_of
-from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import (
@@ -27,7 +26,7 @@ from mailboat.model.messages import (
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
 from mailboat.wire.event_documents import RecordedJobEvent, decode_event, decode_job_event
-from mailboat.wire.messages import decode_message
+from mailboat.wire.messages import decode_message, readable_message
 from mailboat.wire.protobuf import MAX_NAME_CHARACTERS
 
 _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
@@ -53,20 +52,12 @@ def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, 
     start = Offset(max(bounds.earliest_offset, bounds.next_offset - _LAST_MESSAGES))
     found: dict[AgentName, datetime] = {}
     for record in records_of(journal, topic, start):
-        message = readable(record)
+        message = readable_message(record.headers, record.value)
         if not isinstance(message, PackageMessage) or message.pub_agent_name is None:
             continue
         if len(message.pub_agent_name) <= MAX_NAME_CHARACTERS:
             found[message.pub_agent_name] = moment_of(record.appended_ms)
     return found
-
-
-def readable(record: Record) -> Message | None:
-    """A decoded record; None where decoding fails: anyone may write to a topic. `journal verify` names it."""
-    try:
-        return decode_message(record.headers, record.value)
-    except UntrustedInputError:
-        return None
 
 
 def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent | RecordedJobEvent:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.clock import Clock, milliseconds_now
-from mailboat.errors import MessageTooLargeError, UntrustedInputError
+from mailboat.errors import MessageTooLargeError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
 from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
@@ -51,8 +51,8 @@ from mailboat.publisher.distributed_memory import (
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, read_announcement
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
-from mailboat.wire.event_documents import decode_event, encode_event
-from mailboat.wire.messages import decode_message
+from mailboat.wire.event_documents import encode_event, readable_event
+from mailboat.wire.messages import readable_message
 from mailboat.workers import LeasedWorker, WorkerOptions, heartbeat
 
 _WAIT_SECONDS: Final = 1.0
@@ -356,7 +356,7 @@ class EventRun:
         return len(self._pending) < _MOST_PENDING and self._pending_bytes < _MOST_PENDING_BYTES
 
     def _candidate(self, record: Record) -> Candidate | None:
-        message = _readable(record)
+        message = readable_message(record.headers, record.value)
         if not isinstance(message, PackageMessage) or message.action is Action.TEST:
             return None
         if message.pub_agent_name != self._settings.publisher:
@@ -458,7 +458,7 @@ class EventRun:
             while records := reader.read(_READ, 0.0).records:
                 self._beat(0.0)
                 for record in records:
-                    event = _readable_event(record)
+                    event = readable_event(record.headers, record.value)
                     if event is not None and event.pub_agent_name == self._settings.publisher:
                         found[event.offset] = event.package_id
         finally:
@@ -503,20 +503,6 @@ def _event(one: Distributed, publisher: AgentName) -> DistributedEvent:
         one.missed,
         message.trace_parent,
     )
-
-
-def _readable(record: Record) -> object:
-    try:
-        return decode_message(record.headers, record.value)
-    except UntrustedInputError:
-        return None  # anyone may write to a topic; `journal verify` names such records
-
-
-def _readable_event(record: Record) -> DistributedEvent | None:
-    try:
-        return decode_event(record.headers, record.value)
-    except UntrustedInputError:
-        return None
 
 
 def _warn_of_jump(settings: EventSettings, identity: LogIdentity, cursor: Offset, start: Offset) -> None:

@@ -22,7 +22,7 @@ from mailboat.model.identifiers import Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import PackageMessage
 from mailboat.model.pieces import PieceMessage, is_run, parse_run
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.messages import decode_message
+from mailboat.wire.messages import readable_message
 from mailboat.wire.piece_messages import decode_piece
 
 MAX_MARKS: Final = 4096
@@ -157,10 +157,7 @@ class LogMarks:
 
     def _close_run(self, record: Record) -> None:
         self.forget_orphans(record.appended_ms)
-        try:
-            message = decode_message(record.headers, record.value)
-        except UntrustedInputError:
-            return
+        message = readable_message(record.headers, record.value)
         if not isinstance(message, PackageMessage) or not is_run(message.payload_ref or ""):
             return
         begun = self._open.pop((message.pub_sling_id, message.package_id), None)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.config.storage import RetentionConfig
-from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
@@ -30,7 +30,7 @@ from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.queues.announced import ALIVE_SECONDS, Announced, read_announcement
 from mailboat.retention.head_plan import HeadPlan, Holder, plan_head
 from mailboat.retention.marks import LogMarks
-from mailboat.wire.messages import decode_message, encode_message
+from mailboat.wire.messages import encode_message, readable_message
 
 MAX_REGISTRATIONS: Final = 10_000
 REGISTRY_KEY: Final = b"registry"
@@ -382,15 +382,9 @@ class RetentionTask:
         if announced is not None:
             self._registry.apply(announced, bounds)
         elif record.key == REGISTRY_KEY:
-            self._hear_registry(record)
-
-    def _hear_registry(self, record: Record) -> None:
-        try:
-            message = decode_message(record.headers, record.value)
-        except UntrustedInputError:
-            return  # anyone may write here; `journal verify` names it
-        if isinstance(message, RegistryMessage):
-            self._registry.hear_registry(message)
+            message = readable_message(record.headers, record.value)
+            if isinstance(message, RegistryMessage):
+                self._registry.hear_registry(message)
 
     # ------------------------------------------------------------------------------------------------------ applying
 

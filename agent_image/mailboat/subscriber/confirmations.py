@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mailboat.content.port import Ledger, PendingJobs, PendingStatus
-from mailboat.errors import UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
 from mailboat.journal.port import Journal, NewRecord, ReadLimits
@@ -21,7 +20,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import MAX_BATCH
 from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.subscriber.subscriber_settings import ImportPorts, SubscriberSettings
-from mailboat.wire.messages import decode_message, encode_message
+from mailboat.wire.messages import encode_message, readable_message
 
 # One append for each portion: a crash leaves at most this many uncertain.
 _PORTION: Final = 500
@@ -109,10 +108,7 @@ class Confirmations:
             reader.close()
 
     def _is_ours(self, headers: tuple[tuple[str, bytes], ...], value: bytes) -> bool:
-        try:
-            message = decode_message(headers, value)
-        except UntrustedInputError:
-            return False
+        message = readable_message(headers, value)
         return (
             isinstance(message, StatusMessage | CommandResult)
             and message.sub_sling_id == self._settings.sling_id

@@ -16,13 +16,13 @@ from typing import Final
 
 from mailboat.clock import Deadline, milliseconds_now
 from mailboat.config.document import StagingConfig
-from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, RetryableError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, RetryableError
 from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, read_announcement
 from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
-from mailboat.wire.messages import decode_message
+from mailboat.wire.messages import readable_message
 from mailboat.workers import heartbeat
 
 _READ: Final = ReadLimits(max_records=1000)
@@ -240,10 +240,7 @@ class GoldenWatch:
         # A search in the bytes is far cheaper than decoding the statuses of all subscribers.
         if self._mark not in record.value:
             return
-        try:
-            message = decode_message(record.headers, record.value)
-        except UntrustedInputError:
-            return
+        message = readable_message(record.headers, record.value)
         if (
             isinstance(message, StatusMessage)
             and message.sub_agent_name == self.name

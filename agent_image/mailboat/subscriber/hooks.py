@@ -12,7 +12,6 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.errors import UntrustedInputError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import AfterCall, FailureCause, HookCalls, PackageMessage
 from mailboat.subscriber.admission import StopAskedError
@@ -23,7 +22,7 @@ from mailboat.subscriber.subscriber_settings import (
     SubscriberSettings,
     processed_package,
 )
-from mailboat.wire.messages import decode_message
+from mailboat.wire.messages import readable_message
 
 _LOG: Final = logging.getLogger(__name__)
 _CALLS_A_TURN: Final = 20
@@ -154,8 +153,5 @@ class AfterCalls:
 
     def _package_at(self, offset: Offset) -> ProcessedPackage | None:
         record = self._ports.journal.record_at(self._settings.package_topic, offset)
-        try:
-            message = None if record is None else decode_message(record.headers, record.value)
-        except UntrustedInputError:
-            return None
+        message = None if record is None else readable_message(record.headers, record.value)
         return processed_package(offset, message) if isinstance(message, PackageMessage) else None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mailboat.clock import milliseconds_now
 from mailboat.content.port import ReportStarts
-from mailboat.errors import MailboatError, UntrustedInputError
+from mailboat.errors import MailboatError
 from mailboat.journal.port import Record, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause, PackageMessage, Suspension
@@ -25,7 +25,7 @@ from mailboat.subscriber.importer import Outcome
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.tracing import TracedPackage
-from mailboat.wire.messages import decode_message
+from mailboat.wire.messages import readable_message
 
 _MOST_PUBLISHERS: Final = 100
 _LONGEST_NAME_BYTES: Final = 256
@@ -301,8 +301,5 @@ class ImportRecorder:
 
 
 def _traced(record: Record) -> TracedPackage | None:
-    try:
-        message = decode_message(record.headers, record.value)
-    except UntrustedInputError:
-        return None  # imported by a policy that takes it as it is
+    message = readable_message(record.headers, record.value)  # None: imported by a policy that takes it as it is
     return TracedPackage.of(message, record.offset) if isinstance(message, PackageMessage) else None

@@ -7,7 +7,6 @@ from typing import Final
 
 from mailboat.clock import moment_of
 from mailboat.config.receivers import EventSeverity
-from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import EVENT_TOPIC, DistributedEvent
@@ -22,7 +21,7 @@ from mailboat.telemetry.notices import (
     agent_of,
     missed_severity,
 )
-from mailboat.wire.event_documents import decode_event, event_document
+from mailboat.wire.event_documents import event_document, readable_event
 
 EVENT_TYPE: Final = "dev.mailboat.package.distributed.v1"
 
@@ -63,7 +62,7 @@ class _PackageEventReader:
         return [RecordNotices(record.offset, self._notices(record)) for record in records]
 
     def _notices(self, record: Record) -> Sequence[Notice]:
-        event = _event_of(record)
+        event = readable_event(record.headers, record.value)
         if event is None or event.pub_agent_name != self._publisher or not self._filter.accepts(event):
             return ()
         return (package_notice(event, record.appended_ms),)
@@ -73,13 +72,6 @@ class _PackageEventReader:
 
     def close(self) -> None:
         self._reader.close()
-
-
-def _event_of(record: Record) -> DistributedEvent | None:
-    try:
-        return decode_event(record.headers, record.value)
-    except UntrustedInputError:
-        return None  # anyone may write to a topic; `journal verify` names it
 
 
 def package_notice(event: DistributedEvent, raised_ms: int) -> Notice:

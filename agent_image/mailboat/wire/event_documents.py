@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
-from mailboat.errors import MessageCorruptError
+from mailboat.errors import MessageCorruptError, UntrustedInputError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath, parse_path
@@ -72,6 +72,14 @@ def decode_event(headers: Headers, value: bytes) -> DistributedEvent:
     # RecursionError: JSON that is nested deeply enough to exhaust the stack.
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MessageCorruptError(f"{len(value)} bytes are not a distributed event: {error!r:.200}") from error
+
+
+def readable_event(headers: Headers, value: bytes) -> DistributedEvent | None:
+    """As `decode_event`; None where that fails: anyone may write to a topic, and `journal verify` names it."""
+    try:
+        return decode_event(headers, value)
+    except UntrustedInputError:
+        return None
 
 
 def decode_job_event(headers: Headers, value: bytes) -> RecordedJobEvent | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mailboat.errors import MessageCorruptError, UnknownMessageError
+from mailboat.errors import MessageCorruptError, UnknownMessageError, UntrustedInputError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     MAX_ANNOUNCED_CALLS,
@@ -111,6 +111,14 @@ def decode_message(record_headers: headers.Headers, value: bytes) -> Message:
     if decode is None:
         raise UnknownMessageError(f"a record with the headers {_printable(record_headers)} is of no known type")
     return decode(value)
+
+
+def readable_message(record_headers: headers.Headers, value: bytes) -> Message | None:
+    """As `decode_message`; None where that fails: anyone may write to a topic, and `journal verify` names it."""
+    try:
+        return decode_message(record_headers, value)
+    except UntrustedInputError:
+        return None
 
 
 def _encode_status(message: StatusMessage) -> bytes:
