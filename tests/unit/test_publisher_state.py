@@ -19,7 +19,6 @@ from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import StoredSubscriber
 from mailboat.publisher.distributed_memory import (
     TOPIC_READER,
-    AnnouncementsRead,
     EventCursor,
     EventMemory,
     StoredSubscribers,
@@ -224,16 +223,18 @@ def test_a_state_of_an_older_version_takes_events(tmp_path: Path, version: int) 
 def test_a_step_that_fails_leaves_cursor_and_audience_as_they_were(tmp_path: Path) -> None:
     memory = EventMemory(tmp_path / "author.db")
     member = StoredSubscriber(QueueName(SlingId("5a1e0000-0000-4000-8000-000000000001"), AgentName("edge")), 5)
-    heard = AnnouncementsRead(LogIdentity("cluster", "discovery"), Offset(7))
-    memory.advance(TOPIC_READER, LOG, EventCursor(Offset(3), Offset(1)), StoredSubscribers([member], heard))
+    discovery = LogIdentity("cluster", "discovery")
+    memory.advance(
+        TOPIC_READER, LOG, EventCursor(Offset(3), Offset(1)), StoredSubscribers([member], discovery, Offset(7))
+    )
     memory._file.connection.execute(
         "CREATE TRIGGER failing BEFORE INSERT ON event_audience WHEN NEW.since_ms = 6"
         " BEGIN SELECT RAISE(ABORT, 'x'); END"
     )
-    failing = StoredSubscribers([member, replace(member, since_ms=6)], heard._replace(next_offset=Offset(9)))
+    failing = StoredSubscribers([member, replace(member, since_ms=6)], discovery, Offset(9))
     with pytest.raises(StorageFailedError):
         memory.advance(TOPIC_READER, LOG, EventCursor(Offset(9), Offset(9)), failing)
-    assert memory.heard_to(heard.discovery) == 7
+    assert memory.heard_to(discovery) == 7
     assert memory.cursor(TOPIC_READER, LOG) == (3, 1)
     assert memory.awaited() == [member]
     memory.close()

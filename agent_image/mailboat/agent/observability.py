@@ -43,7 +43,6 @@ from mailboat.telemetry.memory_accounts import MemoryAccounts
 from mailboat.telemetry.meters import FleetFigures, PublisherMetrics, QueueFigures, RequestRecorder, UpkeepMetrics
 from mailboat.telemetry.notices import EventFilter, NoticeSource
 from mailboat.telemetry.package_events import PackageEvents
-from mailboat.telemetry.state_log import StateLogger
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
 from mailboat.telemetry.topic_sender import TopicSender
 from mailboat.tracing import NoTracer, Tracer
@@ -97,10 +96,6 @@ class Observability:
     def subscriber_meter(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> SubscriberMetrics:
         """The meter of a subscriber; one that is opened again goes on with it."""
         return self._metrics.subscriber(name, statistics)
-
-    def state_logger(self, name: str) -> StateLogger:
-        """Writes a subscriber's state changes to the log."""
-        return StateLogger(name)
 
     def measured(self, processors: Processors, meter: SubscriberMetrics) -> Processors:
         """The same hooks, with the time that they take measured."""

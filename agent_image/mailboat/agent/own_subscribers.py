@@ -40,8 +40,8 @@ from mailboat.control.page_tokens import page_of
 from mailboat.control.queue_service import (
     GivenUpPlace,
     key_of_place,
-    package_at,
     places_in,
+    redrive_requests,
     view_of_item,
     view_of_place,
 )
@@ -235,20 +235,10 @@ class OwnSubscribers:
 
     def redrive(self, name: str, offsets: Sequence[int]) -> SentCommands:
         """Import failed packages again. Raises: AgentMissingError, UsageError."""
-        known = {place.offset: place for place in _places_of(self._find(name))}
-        missing = [offset for offset in offsets if offset not in known]
-        if missing or not offsets:
-            raise UsageError(f"{name} has no error-queue entry and no failed hook call at offset {(*missing, '?')[0]}")
-        wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
-        named = [(self._publisher_of(place), place.queue_name, place.offset) for place in wanted]
-        return self._send(lambda sender: sender.redrive(named))
-
-    def _publisher_of(self, place: GivenUpPlace) -> AgentName | None:
-        """The publisher of a failed package; None if neither target nor log names it."""
-        if place.publisher is not None:
-            return place.publisher
-        message = package_at(self._workspace, place.offset)
-        return None if message is None else message.pub_agent_name
+        if not offsets:
+            raise UsageError("a redrive names at least one package")
+        wanted = redrive_requests(self._workspace, name, _places_of(self._find(name)), offsets)
+        return self._send(lambda sender: sender.redrive(wanted))
 
     def clear(self, publisher: str, name: str, max_items: int | None = None) -> SentCommands:
         """Drop the first packages of a publisher, or all that it has published until now.

@@ -113,7 +113,13 @@ Listener = Callable[[SubscriberStatistics], None]
 
 
 class AgentProcess:
-    """The agents of one process. A context manager; leaving it stops what still runs and closes what was opened."""
+    """The agents of one process. A context manager; leaving it stops what still runs and closes what was opened.
+
+    Attributes:
+        control: The control service of the publishers; None before `start`, and where there are none.
+        own: The subscribers of a process without a publisher; None before `start`, and where there is one.
+        history: Lag and throughput of the last hour; None before `start`.
+    """
 
     _stop_by: Deadline | None = None
 
@@ -138,9 +144,9 @@ class AgentProcess:
         self._listener: Listener = _silent if listener is None else listener
         self._changed = threading.Event()
         self._has_started = False
-        self._control: ControlService | None = None
-        self._own: OwnSubscribers | None = None
-        self._history: LagHistory | None = None
+        self.control: ControlService | None = None
+        self.own: OwnSubscribers | None = None
+        self.history: LagHistory | None = None
         self._tasks = [
             SubscriberTask(subscriber.name, self._opener(subscriber), self._pulse, self._heed_end)
             for subscriber in home.config.agents.subscribers
@@ -149,21 +155,6 @@ class AgentProcess:
             self.workspace, tuple(zip(self.config.agents.subscribers, self._tasks, strict=True))
         )
         self._upkeep = [maintenance_worker(self.workspace, sweep=sweep, figures=self.observability.upkeep)]
-
-    @property
-    def control(self) -> ControlService | None:
-        """The control service of the publishers; None before `start`, and where there are none."""
-        return self._control
-
-    @property
-    def own(self) -> OwnSubscribers | None:
-        """The subscribers of a process without a publisher; None before `start`, and where there is one."""
-        return self._own
-
-    @property
-    def history(self) -> LagHistory | None:
-        """Lag and throughput of the last hour; None before `start`."""
-        return self._history
 
     def start(self) -> None:
         """Start every agent. Raises: as opening the journal: nothing can run without it."""
@@ -181,30 +172,30 @@ class AgentProcess:
         """The control service, and the journal's upkeep: retention by age, and by consumption."""
         from mailboat.control.service import ControlService
 
-        self._control = ControlService(self.workspace, self.config.agents.publishers)
-        self._control.catch_up()
-        self._control.start()
-        self.observability.start(self._control, self.workspace)
+        self.control = ControlService(self.workspace, self.config.agents.publishers)
+        self.control.catch_up()
+        self.control.start()
+        self.observability.start(self.control, self.workspace)
         if is_head_moved(self.workspace):
             self._upkeep.append(retention_worker(self.workspace, self.observability.retention))
         self.observability.watch_upkeep(self._upkeep[0], self._upkeep[1] if len(self._upkeep) > 1 else None)
-        self.observability.watch_jobs(self._control.jobs)
-        self._upkeep.append(Worker("jobs", self._control.jobs.attend, self._pulse, WorkerOptions("attending to jobs")))
-        self._upkeep.append(self._sampling(LagHistory(self._control.status, self._pulse)))
+        self.observability.watch_jobs(self.control.jobs)
+        self._upkeep.append(Worker("jobs", self.control.jobs.attend, self._pulse, WorkerOptions("attending to jobs")))
+        self._upkeep.append(self._sampling(LagHistory(self.control.status, self._pulse)))
         for worker in self._upkeep:
             worker.start()
 
     def _watch_subscribers(self) -> None:
         """What the dashboard of a process without a publisher shows."""
         agents = tuple(zip(self.config.agents.subscribers, self._tasks, strict=True))
-        self._own = OwnSubscribers(self.workspace, agents, self._pulse)
-        worker = self._sampling(LagHistory(self._own.lags, self._pulse))
+        self.own = OwnSubscribers(self.workspace, agents, self._pulse)
+        worker = self._sampling(LagHistory(self.own.lags, self._pulse))
         self._upkeep.append(worker)
         worker.start()
 
     def _sampling(self, history: LagHistory) -> Worker:
         """The worker that samples a history, which the dashboard plots."""
-        self._history = history
+        self.history = history
         return Worker("history", history.sample, self._pulse, WorkerOptions("sampling lag and throughput"))
 
     def await_opened(self) -> Sequence[AgentView]:
@@ -246,8 +237,8 @@ class AgentProcess:
         for worker in workers:
             worker.ask_to_stop()
         self.observability.stop(self._stop_by)
-        if self._control is not None:
-            self._control.stop(self._stop_by)
+        if self.control is not None:
+            self.control.stop(self._stop_by)
         late = [worker.name for worker in workers if not worker.join(self._stop_by.remaining_seconds())]
         if is_logged:
             self._log_end(self._stop_by, late)
@@ -283,15 +274,15 @@ class AgentProcess:
     ) -> None:
         # after an earlier `stop` its deadline counts: leaving the context does not extend it
         self.stop(self.deadline())
-        if self._control is not None:
-            self._control.close()
-        if self._own is not None:
-            self._own.close()
+        if self.control is not None:
+            self.control.close()
+        if self.own is not None:
+            self.own.close()
         # last: the control service and the workers read through the journal and the blob store of the workspace
         self.workspace.__exit__(kind, error, trace)
 
     def _publishers(self) -> Sequence[AgentView]:
-        is_ready = self._control is not None
+        is_ready = self.control is not None
         state = "running" if is_ready else "starting"
         names = [publisher.name for publisher in self.config.agents.publishers]
         return [AgentView(name, "publisher", state, is_ready) for name in names]

@@ -44,6 +44,7 @@ from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.subscriber.subscriber_settings import ImportPorts, Processors, SubscriberSettings
+from mailboat.telemetry.state_log import StateLogger
 
 if TYPE_CHECKING:
     from mailboat.agent.command_hooks import Hooks
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.config.document import SubscriberAgentConfig, SubscriberConfig
     from mailboat.content.port import HookCallLedger
-    from mailboat.telemetry.state_log import StateLogger
     from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
 
 
@@ -356,7 +356,7 @@ class SubscriberReports:
         if observed is not None:
             self._meter = observed.subscriber_meter(name, statistics)
             self._meter.watch_announcements(lambda: self.announcer.failures)
-            self._state_logger = observed.state_logger(name)
+            self._state_logger = StateLogger(name)
 
     def import_ports(self, processors: Processors) -> ImportPorts:
         """What imports work with, measured where there are metrics."""

@@ -17,7 +17,7 @@ from mailboat.content.port import GivenUp, Ledger
 from mailboat.control.journal_state import JournalState
 from mailboat.control.page_tokens import Key, page_of
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
-from mailboat.errors import AgentMissingError, MailboatError, QueueNotClearableError
+from mailboat.errors import AgentMissingError, MailboatError, QueueNotClearableError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
@@ -194,13 +194,6 @@ class GivenUpPackages:
         views = tuple(view for item in shown if (view := self._view(item)) is not None)
         return GivenUpPage(views, following, self._journal_state.failed.forgotten_count)
 
-    def publisher_of(self, place: GivenUpPlace) -> AgentName | None:
-        """Publisher of the package; None where unknown."""
-        if place.publisher is not None or place.call is None:
-            return place.publisher
-        message = package_at(self._workspace, place.offset)
-        return None if message is None else message.pub_agent_name
-
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
         """Places of the packages that one subscriber or all gave up, unordered. Raises: AgentMissingError."""
         members = self._directory.members()
@@ -277,6 +270,29 @@ def view_of_place(workspace: Workspace, place: GivenUpPlace) -> GivenUpView | No
     if place.entry is not None:
         return _view_of_entry(place.queue_name.agent_name, place.entry)
     return None if place.call is None else _view_of_call(place, place.call, package_at(workspace, place.offset))
+
+
+def redrive_requests(
+    workspace: Workspace, subscriber: str, places: Iterable[GivenUpPlace], offsets: Sequence[int]
+) -> list[tuple[AgentName | None, QueueName, Offset]]:
+    """What `CommandSender.redrive` takes for the packages of a subscriber at some offsets. Raises: UsageError."""
+    known = {place.offset: place for place in places}
+    for offset in offsets:
+        if offset not in known:
+            raise UsageError(
+                f"{subscriber} has no error-queue entry and no failed hook call at offset {offset}",
+                next_step=f"mailboat errors ls {subscriber}",
+            )
+    wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
+    return [(_publisher_of(workspace, place), place.queue_name, place.offset) for place in wanted]
+
+
+def _publisher_of(workspace: Workspace, place: GivenUpPlace) -> AgentName | None:
+    """The publisher of a failed package; None if neither target nor log names it."""
+    if place.publisher is not None:
+        return place.publisher
+    message = package_at(workspace, place.offset)
+    return None if message is None else message.pub_agent_name
 
 
 def package_at(workspace: Workspace, offset: Offset) -> PackageMessage | None:

@@ -36,7 +36,7 @@ from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import MAX_BYTES as MAX_ANSWERS_BYTES
 from mailboat.control.journal_state import JournalState, journal_view
 from mailboat.control.publisher_service import LocalSource, PublisherService, publishers_of
-from mailboat.control.queue_service import GivenUpPackages, QueueService, clearable, plan_removal
+from mailboat.control.queue_service import GivenUpPackages, QueueService, clearable, plan_removal, redrive_requests
 from mailboat.control.subscriber_directory import (
     Followers,
     SubscriberDirectory,
@@ -289,20 +289,9 @@ class ControlService:
             raise UsageError(f"1 to {MAX_REDRIVEN} packages can be redriven at once, not {len(offsets)}")
         self._hear_announcements()
         self._hear_statuses()
-        known = {place.offset: place for place in self._given_up.places(subscriber)}
-        for offset in offsets:
-            if offset not in known:
-                raise UsageError(
-                    f"{subscriber} has no error-queue entry and no failed hook call at offset {offset}",
-                    next_step=f"mailboat errors ls {subscriber}",
-                )
-        wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
-        return self._answers_to(
-            self._commands.redrive(
-                [(self._given_up.publisher_of(entry), entry.queue_name, entry.offset) for entry in wanted]
-            ),
-            wait_seconds,
-        )
+        places = self._given_up.places(subscriber)
+        wanted = redrive_requests(self._workspace, subscriber, places, offsets)
+        return self._answers_to(self._commands.redrive(wanted), wait_seconds)
 
     def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:
         found = self._subscriber(subscriber)

@@ -9,7 +9,7 @@ are in docs/decisions/0010-distributed-events.md. Called by `DistributedNotifier
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -84,14 +84,6 @@ class _AwaitedSubscriber:
         self.facts = facts
         self.claims = self.claims.and_then(next_offset, heard_seconds)
 
-    def done_to(self, confirmed: int, now_seconds: float) -> int:
-        """Everything below is done, and what it has to say about that is known."""
-        return self.claims.done_to(confirmed, now_seconds)
-
-    @property
-    def claimed(self) -> int:
-        return self.claims.claimed
-
 
 class AwaitedSubscribers:
     """The awaited subscribers. Belongs to one thread; times are of the monotonic clock, and of the log where `_ms`."""
@@ -107,10 +99,6 @@ class AwaitedSubscribers:
                 )
             else:
                 self._absent.append(subscriber)
-
-    def knows(self, queue_name: QueueName) -> bool:
-        """Whether the subscriber is waited for."""
-        return queue_name in self._members
 
     def apply(
         self,
@@ -141,7 +129,9 @@ class AwaitedSubscribers:
             # It left when the limit was over, not now: a late turn must not name it for later packages.
             over_ms = int(1000 * (now_seconds - member.heard_seconds - silent_seconds))
             self._absent.append(
-                StoredSubscriber(member.queue_name, member.since_ms, now_ms - over_ms, member.claimed, member.facts)
+                StoredSubscriber(
+                    member.queue_name, member.since_ms, now_ms - over_ms, member.claims.claimed, member.facts
+                )
             )
         del self._absent[:-MAX_ABSENT]
         return [member.queue_name for member in gone]
@@ -157,7 +147,7 @@ class AwaitedSubscribers:
 
     def horizon(self) -> int:
         """The highest claimed position: no subscriber is past a package from here on."""
-        return max((member.claimed for member in self._members.values()), default=0)
+        return max((member.claims.claimed for member in self._members.values()), default=0)
 
     def is_settling(self, now_seconds: float) -> bool:
         """Whether positions were announced that do not count yet."""
@@ -166,7 +156,7 @@ class AwaitedSubscribers:
     def stored(self) -> list[StoredSubscriber]:
         """What is to be remembered."""
         members = [
-            StoredSubscriber(member.queue_name, member.since_ms, None, member.claimed)
+            StoredSubscriber(member.queue_name, member.since_ms, None, member.claims.claimed)
             for member in self._members.values()
         ]
         return [*members, *self._absent]
@@ -176,7 +166,10 @@ class AwaitedSubscribers:
     ) -> list[Distributed]:
         """The first of the candidates, in order, that are distributed now; at most `limit`."""
         done_to = {
-            member.queue_name: (member.since_ms, member.done_to(known.last(member.queue_name), now_seconds))
+            member.queue_name: (
+                member.since_ms,
+                member.claims.done_to(known.reports.last(known.publisher, member.queue_name), now_seconds),
+            )
             for member in self._members.values()
         }
         return plan_distributed(candidates, list(done_to.values()), lambda one: self._missed(one, known), limit)
@@ -186,12 +179,12 @@ class AwaitedSubscribers:
         found: dict[QueueName, MissedReason | None] = dict.fromkeys(self._absent_at(candidate), MissedReason.ABSENT)
         counted = [member for member in self._members.values() if member.since_ms <= candidate.appended_ms]
         for member in counted or self._members.values():
-            found[member.queue_name] = known.missed(member.queue_name, candidate, member.claimed, member.facts)
+            found[member.queue_name] = known.missed(member.queue_name, candidate, member.claims.claimed, member.facts)
         for past in self._absent:
             if past.queue_name not in found and _counts(past, candidate):
                 found[past.queue_name] = known.missed(past.queue_name, candidate, past.next_offset or 0, past.facts)
         # Last: the report of a subscriber itself overrides what was concluded before.
-        for name in known.without(candidate.offset):
+        for name in known.reports.without(known.publisher, candidate.offset):
             found[name] = known.missed(name, candidate, candidate.offset + 1, _NO_FACTS)
         return tuple(sorted(Missed(str(name), reason) for name, reason in found.items() if reason)[:MAX_MISSED])
 
@@ -221,14 +214,6 @@ class KnownReports(NamedTuple):
     publisher: AgentName
     reports: PackageReports
     are_complete_since: Callable[[int], bool]
-
-    def last(self, queue_name: QueueName) -> int:
-        """The highest offset that a subscriber has said anything about; -1 when none."""
-        return self.reports.last(self.publisher, queue_name)
-
-    def without(self, offset: Offset) -> Iterator[QueueName]:
-        """The subscribers that reported that they did not import the package."""
-        return self.reports.without(self.publisher, offset)
 
     def missed(
         self, queue_name: QueueName, candidate: Candidate, done_to: int, facts: SubscriberFacts

@@ -51,36 +51,12 @@ class EventCursor(NamedTuple):
     event_offset: Offset
 
 
-class AnnouncementsRead(NamedTuple):
-    """All announcements below an offset of a discovery topic were read."""
-
-    discovery: LogIdentity
-    next_offset: Offset
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """As the table has it."""
-        return self.discovery.cluster_id, self.discovery.topic_id
-
-
 class StoredSubscribers(NamedTuple):
-    """The awaited subscribers, by all announcements below an offset of the discovery topic."""
+    """The awaited subscribers, by all announcements below an offset of a discovery topic."""
 
     members: Sequence[StoredSubscriber]
-    announcements: AnnouncementsRead
-
-    def rows(self) -> list[tuple[object, ...]]:
-        """As the table has them."""
-        return [
-            (
-                member.queue_name.sling_id,
-                member.queue_name.agent_name,
-                member.since_ms,
-                member.left_ms,
-                member.next_offset,
-            )
-            for member in self.members
-        ]
+    discovery: LogIdentity
+    next_offset: Offset
 
 
 class EventMemory:
@@ -150,11 +126,14 @@ class EventMemory:
         with self._file.transaction() as connection:
             connection.execute(_ADVANCE, (reader, identity.cluster_id, identity.topic_id, *cursor))
             if awaited is not None:
-                announcements = awaited.announcements
-                connection.execute(_PUT, (_AUDIENCE, *announcements.identity, announcements.next_offset, 0))
+                members, discovery, heard_to = awaited
+                connection.execute(_PUT, (_AUDIENCE, discovery.cluster_id, discovery.topic_id, heard_to, 0))
                 # Replaced as a whole, in the cursor's transaction: members and position are always consistent.
                 connection.execute("DELETE FROM event_audience")
-                connection.executemany("INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)", awaited.rows())
+                rows = [
+                    (*member.queue_name[:2], member.since_ms, member.left_ms, member.next_offset) for member in members
+                ]
+                connection.executemany("INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)", rows)
 
     def awaited(self) -> Sequence[StoredSubscriber]:
         """The awaited subscribers and the dropped ones, when they were last noted."""

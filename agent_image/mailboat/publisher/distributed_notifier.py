@@ -43,7 +43,6 @@ from mailboat.publisher.distributed import (
 )
 from mailboat.publisher.distributed_memory import (
     TOPIC_READER,
-    AnnouncementsRead,
     EventCursor,
     EventMemory,
     StoredSubscribers,
@@ -424,7 +423,7 @@ class EventRun:
         cursor = EventCursor(self._noted, self._event_offset)
         # Cursor and awaited subscribers are stored together: a newer cursor alone would forget whom later packages wait
         # for.
-        awaited = StoredSubscribers(self._awaited.stored(), AnnouncementsRead(self._discovery, self._heard_to))
+        awaited = StoredSubscribers(self._awaited.stored(), self._discovery, self._heard_to)
         self._ports.memory.advance(TOPIC_READER, self._identity, cursor, awaited)
         # After the cursor is stored: reports below it are not asked for again.
         self._reports.trim(self._noted)
