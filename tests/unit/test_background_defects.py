@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mailboat.config.receivers import WebhookConfig
 from mailboat.config.topic_settings import TopicSettings
-from mailboat.discovery.announcer import Announcer
+from mailboat.discovery.announcer import announcer
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import RecordBatch
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
@@ -88,11 +88,11 @@ def test_a_defect_does_not_end_announcements(caplog: pytest.LogCaptureFixture) -
         again.set()
         return DiscoveryMessage(SlingId("s" * 36), EDGE, ())
 
-    announcer = Announcer(log(), TOPIC, compose, SkippingClock())
-    announcer.start()
+    worker = announcer(log(), TOPIC, compose, SkippingClock())
+    worker.start()
     assert again.wait(PATIENCE_SECONDS)
-    announcer.stop(PATIENCE_SECONDS)
-    assert announcer.failures == 1
+    worker.stop(PATIENCE_SECONDS)
+    assert worker.failures == 1
     assert "RecursionError" in caplog.text
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from mailboat.config.topic_settings import TopicSettings
-from mailboat.discovery.announcer import Announcer, former_states, states_for
+from mailboat.discovery.announcer import announcer, former_states, states_for
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import Edge, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
@@ -28,7 +28,7 @@ class Agent:
         self.journal = MemoryJournal(self.clock)
         self.journal.ensure_topic(DISCOVERY, TopicSettings())
         self.made = 0
-        self.announcer = Announcer(self.journal, DISCOVERY, self.compose, self.clock)
+        self.announcer = announcer(self.journal, DISCOVERY, self.compose, self.clock)
 
     def compose(self) -> DiscoveryMessage:
         self.made += 1
@@ -46,7 +46,7 @@ class Agent:
 def agent() -> Iterator[Agent]:
     made = Agent()
     yield made
-    made.announcer.stop()
+    made.announcer.stop(10.0)
 
 
 def test_it_announces_at_the_start_and_then_every_period(agent: Agent) -> None:
@@ -68,7 +68,7 @@ def test_news_are_announced_at_once_and_those_close_together_as_one(agent: Agent
     agent.announcer.start()
     wait_until(lambda: len(agent.heard()) == 1)
     for _ in range(50):
-        agent.announcer.announce_soon()
+        agent.announcer.wake()
     agent.clock.await_waiters()
     agent.clock.advance(0.2)
     wait_until(lambda: len(agent.heard()) == 2)
@@ -77,9 +77,9 @@ def test_news_are_announced_at_once_and_those_close_together_as_one(agent: Agent
 def test_it_announces_a_last_time_when_it_is_stopped(agent: Agent) -> None:
     agent.announcer.start()
     wait_until(lambda: len(agent.heard()) == 1)
-    agent.announcer.stop()
+    agent.announcer.stop(10.0)
     assert len(agent.heard()) == 2
-    agent.announcer.stop()
+    agent.announcer.stop(10.0)
     assert len(agent.heard()) == 2
 
 
@@ -90,12 +90,12 @@ def test_a_journal_that_fails_is_counted_and_announced_to_again(agent: Agent) ->
     agent.journal.ensure_topic(DISCOVERY, TopicSettings())
     agent.clock.await_waiters()
     agent.clock.advance(0.2)
-    agent.announcer.announce_soon()
+    agent.announcer.wake()
     wait_until(lambda: len(agent.heard()) == 1)
 
 
 def test_stop_before_start_is_a_noop(agent: Agent) -> None:
-    agent.announcer.stop()
+    agent.announcer.stop(10.0)
     assert agent.heard() == []
 
 

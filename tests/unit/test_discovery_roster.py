@@ -65,7 +65,7 @@ def apply(
 
 
 def names(roster: Roster) -> list[str]:
-    return [subscriber.key.name for subscriber in roster.subscribers()]
+    return [subscriber.queue_name.agent_name for subscriber in roster.subscribers()]
 
 
 class TestRoster:

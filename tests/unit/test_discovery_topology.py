@@ -41,8 +41,8 @@ def test_the_silent_are_alive_for_thirty_seconds_and_removed_after_an_hour() -> 
     assert [subscriber.is_alive(31_000) for subscriber in topology.subscribers()] == [True, True]
     assert [subscriber.is_alive(31_001) for subscriber in topology.subscribers()] == [True, False]
     assert not topology.remove_expired(3_601_000)
-    assert [item.key.name for item in topology.remove_expired(3_601_001)] == ["quiet"]
-    assert [subscriber.key.name for subscriber in topology.subscribers()] == ["loud"]
+    assert [item.queue_name.agent_name for item in topology.remove_expired(3_601_001)] == ["quiet"]
+    assert [subscriber.queue_name.agent_name for subscriber in topology.subscribers()] == ["loud"]
 
 
 @given(st.lists(st.integers(0, 50), max_size=200))
@@ -50,7 +50,7 @@ def test_however_many_announce_the_number_known_is_bounded_and_the_last_ones_are
     topology = Topology(max_subscribers=10)
     for time_ms, name in enumerate(names):
         topology.apply(announcement(f"edge-{name}"), time_ms)
-    known = [subscriber.key.name for subscriber in topology.subscribers()]
+    known = [subscriber.queue_name.agent_name for subscriber in topology.subscribers()]
     assert len(known) <= 10
     assert known == sorted(known, key=natural_key)
     assert {f"edge-{name}" for name in names[-10:]} <= set(known)
@@ -60,7 +60,7 @@ def test_subscribers_are_listed_by_the_numbers_in_their_names() -> None:
     topology = Topology()
     for name in ("edge-10", "edge-2", "edge", "edge-02", "a"):
         topology.apply(announcement(name), 0)
-    assert [subscriber.key.name for subscriber in topology.subscribers()] == [
+    assert [subscriber.queue_name.agent_name for subscriber in topology.subscribers()] == [
         "a",
         "edge",
         "edge-02",

@@ -46,7 +46,7 @@ from mailboat.control.queue_service import (
     view_of_place,
 )
 from mailboat.control.subscriber_directory import STOPPED, SubscriberStatus, announced_member, status_view
-from mailboat.discovery.topology import AgentKey, KnownSubscriber, Rate
+from mailboat.discovery.topology import KnownSubscriber, Rate
 from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,
@@ -62,7 +62,7 @@ from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
 from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.queues.entries import Entry, decode_entries
-from mailboat.queues.queue_names import EntryId
+from mailboat.queues.queue_names import EntryId, QueueName
 from mailboat.queues.queue_state import decide_item_state, decide_queue_state
 from mailboat.queues.statuses import StatusFollower
 from mailboat.queues.subscriber_queue import QueueItem, RemovalRefusedError
@@ -144,7 +144,7 @@ class OwnSubscribers:
         self._builds = BuildProgress(workspace)
         self._journal: JournalView | None = None
         self._lock = threading.Lock()
-        self._rates = defaultdict[AgentKey, Rate](Rate)
+        self._rates = defaultdict[QueueName, Rate](Rate)
         self._sent = dict[str, SentCommands]()
         self._published: tuple[int, Mapping[AgentName, datetime]] = (-1, {})
         self._published_at = float("-inf")
@@ -152,7 +152,7 @@ class OwnSubscribers:
     def status(self) -> StatusView:
         """Journal, followed publishers and subscribers. Raises: JournalUnavailableError if it was never reached."""
         members, journal = self._members(), self._journal
-        progress: Mapping[AgentKey, BuildProgressView] = {}
+        progress: Mapping[QueueName, BuildProgressView] = {}
         try:
             journal = journal_view(self._workspace)
             progress = self._builds.of(members)
@@ -366,14 +366,14 @@ class OwnSubscribers:
         home, message = self._workspace.home, report.message
         if message is None:
             known = SubscriberStatus(
-                AgentKey(home.sling_id, parse_agent_name(config.name)),
+                QueueName(home.sling_id, parse_agent_name(config.name)),
                 home.resolve(config.target),
                 follow=tuple(map(parse_agent_name, config.follow)),
                 max_retries=home.config.subscriber.max_retries,
                 is_editable=config.editable,
             )
         else:
-            key = AgentKey(message.sub_sling_id, message.sub_agent_name)
+            key = QueueName(message.sub_sling_id, message.sub_agent_name)
             known = announced_member(KnownSubscriber(key, message, now_ms, self._rate(key, message, now_ms)), now_ms)
         known = replace(known, is_registered=True)
         if report.is_running:
@@ -381,7 +381,7 @@ class OwnSubscribers:
         state = STOPPED if report.is_over else SubscriberPhase.STARTING
         return replace(known, state=str(state), cause=report.cause or known.cause, rate_per_second=None, is_ready=False)
 
-    def _rate(self, key: AgentKey, message: DiscoveryMessage, now_ms: int) -> float | None:
+    def _rate(self, key: QueueName, message: DiscoveryMessage, now_ms: int) -> float | None:
         if message.reads_next is None:
             return None
         last_done = message.reads_next - 1
@@ -418,9 +418,11 @@ class OwnSubscribers:
 
 
 def _views(
-    members: Sequence[SubscriberStatus], journal: JournalView, progress: Mapping[AgentKey, BuildProgressView]
+    members: Sequence[SubscriberStatus], journal: JournalView, progress: Mapping[QueueName, BuildProgressView]
 ) -> tuple[SubscriberStatusView, ...]:
-    return tuple(status_view(member, _lag(member, journal.next_offset), progress.get(member.key)) for member in members)
+    return tuple(
+        status_view(member, _lag(member, journal.next_offset), progress.get(member.queue_name)) for member in members
+    )
 
 
 def _lag(member: SubscriberStatus, end: int) -> int | None:

@@ -122,7 +122,7 @@ class PoolMemberProcess:
 
     def _changed(self, statistics: SubscriberStatistics) -> None:
         if self._member.sling_id is not None:
-            self._reports.announcer.worker.begin()
+            self._reports.announcer.begin()
         self._reports.progressed(statistics)
         self._listener(statistics)
 

@@ -25,7 +25,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Delivery, Expose, HooksConfig, StagingConfig
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.content.port import Target
-from mailboat.discovery.announcer import Announcer, former_states, states_for
+from mailboat.discovery.announcer import announcer, former_states, states_for
 from mailboat.errors import MailboatError, RetryableError, StopError, TargetOwnedError, UsageError
 from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.frozen import Frozen
@@ -345,7 +345,7 @@ class SubscriberReports:
         self._meter: SubscriberMetrics | None = None
         self._state_logger: StateLogger | None = None
         self.maintainer: Final = maintenance_worker(workspace, name)
-        self.announcer: Final = Announcer(
+        self.announcer: Final = announcer(
             workspace.journal,
             workspace.topic(TopicRole.DISCOVERY),
             compose,
@@ -384,19 +384,19 @@ class SubscriberReports:
         news = (statistics.state, cause, statistics.is_ready, emptied_at, statistics.suspension, counts, hooks)
         if news != self._announced:
             self._announced = news
-            self.announcer.announce_soon()
+            self.announcer.wake()
 
     def given_up(self, statistics: SubscriberStatistics) -> None:
         """Report a package that was given up."""
         if self._meter is not None and self._state_logger is not None:
             self._meter.given_up(statistics)
             self._state_logger.given_up(statistics)
-        self.announcer.announce_soon()
+        self.announcer.wake()
 
     def stop(self, deadline: Deadline) -> None:
         """Announce a last time, then end the upkeep."""
         # First: the last announcement says that this subscriber stopped. Upkeep can be continued by another run.
-        if self.announcer.worker.is_started:
+        if self.announcer.is_started:
             self.announcer.stop(deadline.remaining_seconds())
         self.maintainer.stop(deadline.remaining_seconds())
 

@@ -24,13 +24,13 @@ from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import JournalState
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus
-from mailboat.discovery.topology import AgentKey
 from mailboat.errors import BuildMissingError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, BuildId, Offset
 from mailboat.model.messages import BulkPart, PackageMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
+from mailboat.queues.queue_names import QueueName
 from mailboat.wire.messages import readable_message
 from mailboat.wire.package_messages import may_be_part
 
@@ -230,7 +230,7 @@ class BuildProgress:
         self._lock = threading.Lock()
         self._known: dict[tuple[LogIdentity, Offset], _Found | None] = {}
 
-    def of(self, members: Sequence[SubscriberStatus]) -> Mapping[AgentKey, BuildProgressView]:
+    def of(self, members: Sequence[SubscriberStatus]) -> Mapping[QueueName, BuildProgressView]:
         """The build that each is in the middle of; who is in none, or could not be looked up, is left out."""
         with self._lock:
             found = self._at_all(members)
@@ -239,7 +239,7 @@ class BuildProgress:
             at = None if member.next_offset is None else found.get(member.next_offset)
             if at is not None and member.follows(at.publisher):
                 part = at.part
-                progress[member.key] = BuildProgressView(part.build_id, part.sequence + 1, part.total)
+                progress[member.queue_name] = BuildProgressView(part.build_id, part.sequence + 1, part.total)
         return progress
 
     def _at_all(self, members: Sequence[SubscriberStatus]) -> Mapping[Offset, _Found | None]:

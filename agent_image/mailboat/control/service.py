@@ -198,7 +198,8 @@ class ControlService:
             journal=journal,
             publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
             subscribers=tuple(
-                status_view(member, self._lag(member, end, known), progress.get(member.key)) for member in members
+                status_view(member, self._lag(member, end, known), progress.get(member.queue_name))
+                for member in members
             ),
             unreadable_announcements=self._journal_state.roster.unreadable,
             dropped_subscribers=self._journal_state.roster.dropped,

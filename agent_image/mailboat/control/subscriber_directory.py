@@ -26,7 +26,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.content.port import Ledger, ReportStarts
 from mailboat.control.journal_state import Follower, JournalState
 from mailboat.discovery.roster import Roster, RosterFollower
-from mailboat.discovery.topology import AgentKey, KnownSubscriber
+from mailboat.discovery.topology import KnownSubscriber
 from mailboat.errors import AgentMissingError, MailboatError, SourceMissingError, StopError, UsageError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId, natural_key
@@ -71,7 +71,7 @@ class SubscriberStatus:
     """A subscriber as it is known now.
 
     Attributes:
-        key: The instance that it runs in, and its name.
+        queue_name: The instance that it runs in, and its name.
         target: Where it imports into; None where unknown.
         state: One of the subscriber's phases, or `silent`, `new`.
         next_offset: What it reads next; None when it has read nothing.
@@ -95,7 +95,7 @@ class SubscriberStatus:
         backlog: Of a shared pool, as far as it announced itself.
     """
 
-    key: AgentKey
+    queue_name: QueueName
     target: str | None = None
     state: str = Absence.NEW
     next_offset: Offset | None = None
@@ -121,12 +121,7 @@ class SubscriberStatus:
     @property
     def name(self) -> AgentName:
         """Its name."""
-        return self.key.name
-
-    @property
-    def queue_name(self) -> QueueName:
-        """The name of its queues."""
-        return QueueName(self.key.sling_id, self.key.name)
+        return self.queue_name.agent_name
 
     @property
     def is_running(self) -> bool:
@@ -180,14 +175,14 @@ class SubscriberDirectory:
     def members(self) -> Sequence[SubscriberStatus]:
         """All known subscribers, by name. A target that can't be read leaves its position open."""
         now_ms = milliseconds_now(self._workspace.clock)
-        found = {known.key: announced_member(known, now_ms) for known in self._roster.subscribers()}
+        found = {known.queue_name: announced_member(known, now_ms) for known in self._roster.subscribers()}
         for registered in self._workspace.home.known_subscribers():
-            key = AgentKey(registered.pool or self._workspace.home.sling_id, registered.name)
+            key = QueueName(registered.pool or self._workspace.home.sling_id, registered.name)
             found[key] = _with_registry(found.get(key), key, registered)
         topic = self._workspace.package_topic
         identity, bounds = self._workspace.journal.identity(topic), self._workspace.journal.bounds(topic)
         judged = [_judged(status, identity, bounds) for status in found.values()]
-        return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.key.sling_id))
+        return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.queue_name.sling_id))
 
     def find(self, name: str) -> SubscriberStatus:
         """The subscriber of that name, or of that queue name. Raises: AgentMissingError, UsageError if several have it.
@@ -219,7 +214,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
     attempts = max((0, *(state.retries for state in message.states)))
     followed = () if message.follows_all else dict.fromkeys(state.pub_agent_name for state in message.states)
     return SubscriberStatus(
-        key=known.key,
+        queue_name=known.queue_name,
         target=message.target,
         state=state if is_alive or state == STOPPED else Absence.SILENT,
         next_offset=message.reads_next,
@@ -257,7 +252,7 @@ def _judged(one: SubscriberStatus, identity: LogIdentity, bounds: Bounds) -> Sub
     return one
 
 
-def _with_registry(one: SubscriberStatus | None, key: AgentKey, registered: RegisteredSubscriber) -> SubscriberStatus:
+def _with_registry(one: SubscriberStatus | None, key: QueueName, registered: RegisteredSubscriber) -> SubscriberStatus:
     """Add what the registry has, and what its target says unless it runs; then only what it does not say itself."""
     one = one or SubscriberStatus(key, max_retries=registered.max_retries)
     target = one.target if one.is_running and one.target else registered.target
@@ -352,7 +347,7 @@ def status_view(one: SubscriberStatus, lag: int | None, build: BuildProgressView
     return SubscriberStatusView(
         name=one.name,
         state=_state(one, lag),
-        sling_id=one.key.sling_id,
+        sling_id=one.queue_name.sling_id,
         next_offset=one.next_offset,
         lag=lag,
         rate_per_second=rate,
@@ -408,9 +403,9 @@ def forget_subscriber(
             raise UsageError(
                 f"{name} is {member.state}: a running subscriber would announce itself again", next_step="stop it first"
             )
-    instances = tuple(member.key.sling_id for member in members if member.heard_ms is not None)
+    instances = tuple(member.queue_name.sling_id for member in members if member.heard_ms is not None)
     # first: a subscriber that is no longer known cannot be forgotten again after a crash
-    forget_pool(name, [member.key.sling_id for member in members])
+    forget_pool(name, [member.queue_name.sling_id for member in members])
     for instance in instances:
         _withdraw(workspace, instance, name)
     was_registered = workspace.home.forget_subscriber(name)

@@ -12,73 +12,50 @@ from mailboat.model.messages import DiscoveryMessage, ReportStart, SubscriberSta
 from mailboat.wire.messages import encode_message
 from mailboat.workers import Worker, WorkerOptions
 
-STOP_SECONDS: Final = 10.0
-_SHORTEST_PAUSE_SECONDS: Final = 0.2  # news that come faster are announced together
+_SHORTEST_PAUSE_SECONDS: Final = 0.2
 
 
-class Announcer:
-    """Announces between `start` and `stop`; `compose` is called in its thread, for the announcement of the moment."""
+def announcer(
+    journal: Journal,
+    topic: TopicName,
+    compose: Callable[[], DiscoveryMessage],
+    clock: Clock,
+    subscriber: str = "",
+    period_seconds: float = 10.0,
+) -> Worker:
+    """A worker that announces now, with each period, after `wake` and a last time when it is stopped.
 
-    def __init__(
-        self,
-        journal: Journal,
-        topic: TopicName,
-        compose: Callable[[], DiscoveryMessage],
-        clock: Clock,
-        subscriber: str = "",
-        period_seconds: float = 10.0,
-    ) -> None:
-        """Nothing is announced before `start`.
+    News that come faster than the shortest pause are announced together.
 
-        Args:
-            journal: Where announcements are appended.
-            topic: The discovery topic.
-            compose: Gives the announcement of the moment.
-            clock: For pauses.
-            subscriber: Its name, for the log.
-            period_seconds: The pause between announcements when nothing happens.
-        """
-        self._journal = journal
-        self._compose = compose
-        self._topic = topic
-        self._period_seconds = period_seconds
-        options = WorkerOptions(
-            f"announcing {subscriber}",
-            first_pause_seconds=_SHORTEST_PAUSE_SECONDS,
-            longest_pause_seconds=period_seconds,
-            on_end=self.announce,
-            where={"subscriber": subscriber},
-        )
-        self.worker: Final = Worker(f"announcer-{subscriber}", self._turn, clock, options)
+    Args:
+        journal: Where announcements are appended.
+        topic: The discovery topic.
+        compose: Gives the announcement of the moment, in the worker's thread.
+        clock: For pauses.
+        subscriber: Its name, for the log.
+        period_seconds: The pause between announcements when nothing happens.
+    """
 
-    @property
-    def failures(self) -> int:
-        """Announcements that could not be sent."""
-        return self.worker.failures
-
-    def start(self) -> None:
-        """Announce now and from now on."""
-        self.worker.start()
-
-    def announce_soon(self) -> None:
-        """There is news: announce it now, together with what follows within the shortest pause. From any thread."""
-        self.worker.wake()
-
-    def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Announce a last time, and end the thread; that may take so long."""
-        self.worker.stop(seconds)
-
-    def announce(self) -> None:
-        """Announce once, from the calling thread. Raises: the journal's errors."""
-        message = self._compose()
+    def announce() -> None:
+        message = compose()
         headers, value = encode_message(message)
         key = f"{message.sub_sling_id}-{message.sub_agent_name}".encode()
-        self._journal.append(self._topic, [NewRecord(value, headers, key)])
+        journal.append(topic, [NewRecord(value, headers, key)])
 
-    def _turn(self) -> float:
-        self.announce()
-        self.worker.rest(_SHORTEST_PAUSE_SECONDS)
-        return max(0.0, self._period_seconds - _SHORTEST_PAUSE_SECONDS)
+    def turn() -> float:
+        announce()
+        worker.rest(_SHORTEST_PAUSE_SECONDS)
+        return max(0.0, period_seconds - _SHORTEST_PAUSE_SECONDS)
+
+    options = WorkerOptions(
+        f"announcing {subscriber}",
+        first_pause_seconds=_SHORTEST_PAUSE_SECONDS,
+        longest_pause_seconds=period_seconds,
+        on_end=announce,
+        where={"subscriber": subscriber},
+    )
+    worker = Worker(f"announcer-{subscriber}", turn, clock, options)
+    return worker
 
 
 _OTHERS: Final = AgentName("")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mailboat.clock import Clock, milliseconds_now
-from mailboat.discovery.topology import MAX_SUBSCRIBERS, AgentKey, KnownSubscriber, Topology
+from mailboat.discovery.topology import MAX_SUBSCRIBERS, KnownSubscriber, Topology
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
@@ -60,7 +60,7 @@ class Roster:
                 # Registrations for retention share the topic, and only retention reads them.
                 self._unreadable += bool(record.value) and message_type_of(record.headers) != REGISTRY
             elif announced.message is None:
-                self._topology.leave(AgentKey(announced.queue_name.sling_id, announced.queue_name.agent_name))
+                self._topology.leave(announced.queue_name)
             else:
                 # A retained record counts from its append; the clock of the broker may be ahead of ours.
                 heard_ms = min(record.appended_ms, now_ms) if is_retained else now_ms

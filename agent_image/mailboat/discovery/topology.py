@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mailboat.model.identifiers import AgentName, SlingId, natural_key
+from mailboat.model.identifiers import natural_key
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.queues.announced import ALIVE_SECONDS
 from mailboat.queues.claims import Claims
+from mailboat.queues.queue_names import QueueName
 
 WINDOW_MS: Final = 60_000
 _FINEST_MS: Final = 2_000
@@ -73,26 +74,19 @@ _SUBSCRIBER_BYTES: Final = 2_500  # measured: the objects without their texts
 _STATE_BYTES: Final = 400
 
 
-class AgentKey(NamedTuple):
-    """A subscriber agent: the instance and the agent's name."""
-
-    sling_id: SlingId
-    name: AgentName
-
-
 @dataclass(frozen=True, slots=True)
 class KnownSubscriber:
     """A subscriber as it last announced itself.
 
     Attributes:
-        key: Who.
+        queue_name: Who.
         announcement: What it said.
         heard_ms: When, milliseconds since 1970 UTC, by the clock of the reader; never in the future.
         rate_per_second: Packages a second during the last minute; None where unknown or nothing moved.
         claims: The positions that it announced, with the times in seconds by the same clock.
     """
 
-    key: AgentKey
+    queue_name: QueueName
     announcement: DiscoveryMessage
     heard_ms: int
     rate_per_second: float | None = None
@@ -112,12 +106,12 @@ class Topology:
         self._max = max_subscribers
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._known: OrderedDict[AgentKey, KnownSubscriber] = OrderedDict()
-        self._rates: dict[AgentKey, Rate] = {}
+        self._known: OrderedDict[QueueName, KnownSubscriber] = OrderedDict()
+        self._rates: dict[QueueName, Rate] = {}
 
     def apply(self, announcement: DiscoveryMessage, heard_ms: int) -> None:
         """Apply an announcement; the newest of an agent counts, whatever its offsets."""
-        key = AgentKey(announcement.sub_sling_id, announcement.sub_agent_name)
+        key = QueueName(announcement.sub_sling_id, announcement.sub_agent_name)
         rate = self._rates.setdefault(key, Rate())
         per_second = None
         # A subscriber that starts has not read its position: as 0, all that it imported before would be of this minute.
@@ -134,7 +128,7 @@ class Topology:
             self._forget(next(iter(self._known)))
             self.dropped_count += 1
 
-    def leave(self, key: AgentKey) -> None:
+    def leave(self, key: QueueName) -> None:
         """Remove a subscriber that left permanently."""
         if key in self._known:
             self._forget(key)
@@ -147,14 +141,14 @@ class Topology:
                 break
             gone.append(subscriber)
         for expired in gone:
-            self._forget(expired.key)
+            self._forget(expired.queue_name)
         return gone
 
     def subscribers(self) -> Sequence[KnownSubscriber]:
         """All that are known, alive or not, by name."""
-        return sorted(self._known.values(), key=lambda one: (natural_key(one.key.name), one.key))
+        return sorted(self._known.values(), key=lambda one: (natural_key(one.queue_name.agent_name), one.queue_name))
 
-    def _forget(self, key: AgentKey) -> None:
+    def _forget(self, key: QueueName) -> None:
         self._bytes -= _cost(self._known.pop(key).announcement)
         del self._rates[key]
 

@@ -128,10 +128,9 @@ class AwaitedSubscribers:
             del self._members[member.queue_name]
             # It left when the limit was over, not now: a late turn must not name it for later packages.
             over_ms = int(1000 * (now_seconds - member.heard_seconds - silent_seconds))
+            claimed = member.claims.claimed
             self._absent.append(
-                StoredSubscriber(
-                    member.queue_name, member.since_ms, now_ms - over_ms, member.claims.claimed, member.facts
-                )
+                StoredSubscriber(member.queue_name, member.since_ms, now_ms - over_ms, claimed, member.facts)
             )
         del self._absent[:-MAX_ABSENT]
         return [member.queue_name for member in gone]
@@ -165,14 +164,11 @@ class AwaitedSubscribers:
         self, candidates: Iterable[Candidate], known: KnownReports, now_seconds: float, limit: int
     ) -> list[Distributed]:
         """The first of the candidates, in order, that are distributed now; at most `limit`."""
-        done_to = {
-            member.queue_name: (
-                member.since_ms,
-                member.claims.done_to(known.reports.last(known.publisher, member.queue_name), now_seconds),
-            )
-            for member in self._members.values()
-        }
-        return plan_distributed(candidates, list(done_to.values()), lambda one: self._missed(one, known), limit)
+        done_to = [
+            (member.since_ms, member.claims.done_to(known.reports.last(known.publisher, name), now_seconds))
+            for name, member in self._members.items()
+        ]
+        return plan_distributed(candidates, done_to, lambda one: self._missed(one, known), limit)
 
     def _missed(self, candidate: Candidate, known: KnownReports) -> tuple[Missed, ...]:
         """The subscribers that lack or may lack the content; a reason that a subscriber gave itself counts first."""

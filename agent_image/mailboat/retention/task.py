@@ -24,10 +24,11 @@ from mailboat.clock import Clock, milliseconds_now
 from mailboat.config.storage import RetentionConfig
 from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record, RecordBatch
-from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
+from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.queues.announced import ALIVE_SECONDS, Announced, read_announcement
+from mailboat.queues.queue_names import QueueName
 from mailboat.retention.head_plan import HeadPlan, Holder, plan_head
 from mailboat.retention.marks import LogMarks
 from mailboat.wire.messages import encode_message, readable_message
@@ -37,11 +38,6 @@ REGISTRY_KEY: Final = b"registry"
 
 PART_REGISTRATIONS: Final = 500
 """In one message: with the longest names still far below the record limit of a discovery topic."""
-
-
-class _Key(NamedTuple):
-    sling_id: SlingId
-    name: AgentName
 
 
 class _Entry(NamedTuple):
@@ -58,8 +54,8 @@ class Registry:
         self.refused = 0
         self._identity = identity
         self._max = max_registrations
-        self._entries: dict[_Key, _Entry] = {}
-        self._deregistered: OrderedDict[_Key, int] = OrderedDict()
+        self._entries: dict[QueueName, _Entry] = {}
+        self._deregistered: OrderedDict[QueueName, int] = OrderedDict()
         self._as_of = 0
 
     def apply(self, announced: Announced, bounds: Bounds) -> None:
@@ -72,7 +68,7 @@ class Registry:
             announced: What it says, and where it stands in the discovery topic.
             bounds: Of the package topic.
         """
-        key, announcement = _Key(*announced.queue_name[:2]), announced.message
+        key, announcement = announced.queue_name, announced.message
         if announcement is None:
             self._deregister(key, announced.offset)
             return
@@ -83,7 +79,11 @@ class Registry:
             known = self._entries.get(key)
             next_offset = bounds.earliest_offset if known is None else known.registration.next_offset
         self._deregistered.pop(key, None)
-        self._put(_Entry(Registration(*key, next_offset, announced.appended_ms), announcement.is_durable))
+        self._put(
+            _Entry(
+                Registration(key.sling_id, key.agent_name, next_offset, announced.appended_ms), announcement.is_durable
+            )
+        )
 
     def hear_registry(self, message: RegistryMessage) -> None:
         """Merge what another agent carried forward; announcements received since win.
@@ -97,7 +97,7 @@ class Registry:
             self._as_of = message.as_of
             self._entries = {key: one for key, one in self._entries.items() if not one.is_carried}
         for registration in message.registrations:
-            key = _Key(registration.sling_id, registration.name)
+            key = QueueName(registration.sling_id, registration.name)
             known = self._entries.get(key)
             # the deregistration was appended after the registry was made, so it wins
             if self._deregistered.get(key, -1) >= message.as_of:
@@ -119,7 +119,7 @@ class Registry:
             for start in range(0, max(1, len(durable)), PART_REGISTRATIONS)
         ]
 
-    def durable(self) -> frozenset[tuple[SlingId, AgentName]]:
+    def durable(self) -> frozenset[QueueName]:
         """The registered subscribers."""
         return frozenset(key for key, one in self._entries.items() if one.is_durable)
 
@@ -149,7 +149,7 @@ class Registry:
         found = [(entry.registration, entry.is_durable) for entry in self._entries.values()]
         return sorted(found, key=lambda one: (one[0].name, one[0].sling_id))
 
-    def _deregister(self, key: _Key, offset: Offset) -> None:
+    def _deregister(self, key: QueueName, offset: Offset) -> None:
         self._entries.pop(key, None)
         self._deregistered[key] = offset
         if len(self._deregistered) > self._max:
@@ -157,11 +157,11 @@ class Registry:
 
     def _put(self, entry: _Entry) -> None:
         """Keep it; when there are too many, who is known stays and who is new is refused."""
-        key = _Key(entry.registration.sling_id, entry.registration.name)
+        key = QueueName(entry.registration.sling_id, entry.registration.name)
         if key not in self._entries and len(self._entries) >= self._max:
             if not self.refused:
                 _LOG.warning(
-                    "%d subscribers are known already; packages are not kept for more: %s", self._max, key.name
+                    "%d subscribers are known already; packages are not kept for more: %s", self._max, key.agent_name
                 )
             self.refused += 1
             return
@@ -268,7 +268,7 @@ class RetentionTask:
         self._is_stopping: Callable[[], bool] = lambda: False
         self._marks = LogMarks(Offset(0))
         self._registry = Registry(LogIdentity("", ""))
-        self._carried: frozenset[tuple[str, str]] = frozenset()
+        self._carried: frozenset[QueueName] = frozenset()
         self._carried_at = float("-inf")
         self._has_failed = False
         self._recovered_at = float("-inf")

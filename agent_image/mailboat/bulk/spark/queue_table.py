@@ -138,4 +138,6 @@ def _rows(record: Record, waiters: Sequence[Waiter]) -> Iterator[Waiting]:
 def _waiters(workspace: Workspace) -> Iterator[Waiter]:
     for member in directory_of(workspace).members():
         if member.has_queues:
-            yield Waiter(member.name, member.key.sling_id, member.next_offset or 0, member.attempts, member.follow)
+            yield Waiter(
+                member.name, member.queue_name.sling_id, member.next_offset or 0, member.attempts, member.follow
+            )
