@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.agent.subscriber_process import StateLogger
 from mailboat.config.document import LogFormat, LogsConfig
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry.logs import FIELDS, blotted, configure_logs
-from mailboat.telemetry.state_log import StateLogger
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 

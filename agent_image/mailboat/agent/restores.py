@@ -38,30 +38,26 @@ class Restore:
         self._workspace = workspace
         self._request = request = RestoreRequest(f"{PLACE}{name}", milliseconds_now(workspace.clock), is_replacing)
         # A record that is replaced and never changed: other threads read it without a lock.
-        self._view = replace(view, state="waiting", snapshot=request.place, begun_at=moment_of(request.begun_ms))
+        self.view = replace(view, state="waiting", snapshot=request.place, begun_at=moment_of(request.begun_ms))
+        """How far it is."""
         # `bool()` is False: no stop is asked for before `run`.
         self._is_stopping: Callable[[], bool] = bool
 
-    @property
-    def view(self) -> RestoreView:
-        """How far it is."""
-        return self._view
-
     def begin(self, phase: str, total_bytes: int | None = None) -> None:
         """See `Phases`."""
-        self._view = replace(self._view, phase=phase, done_bytes=0, total_bytes=total_bytes)
+        self.view = replace(self.view, phase=phase, done_bytes=0, total_bytes=total_bytes)
 
     def advance(self, count: int) -> None:
         """See `Phases`. Raises: RestoreInterruptedError when the agent stops."""
         if self._is_stopping():  # also a heartbeat
-            raise RestoreInterruptedError(f"the agent stopped while {self._view.snapshot} was restored")
-        self._view = replace(self._view, done_bytes=self._view.done_bytes + count)
+            raise RestoreInterruptedError(f"the agent stopped while {self.view.snapshot} was restored")
+        self.view = replace(self.view, done_bytes=self.view.done_bytes + count)
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Restore now, unless the process stops; a failure is the outcome."""
         self._is_stopping = is_stopping
-        subscriber, target, place = self._view.subscriber, self._view.target, self._view.snapshot
-        self._view = replace(self._view, state="restoring")
+        subscriber, target, place = self.view.subscriber, self.view.target, self.view.snapshot
+        self.view = replace(self.view, state="restoring")
         _LOG.info("restoring %s into %s of the subscriber %s", place, target, subscriber)
         try:
             taken = restore_stored(self._name, target, self._workspace, request=self._request, phases=self)
@@ -75,10 +71,10 @@ class Restore:
             head = taken.head
             offset, given_up = head.position.next_offset, len(head.given_up)
             _LOG.info("restored %s: %s goes on at offset %d", place, subscriber, offset)
-            self._view = replace(self._view, state="done", phase=None, next_offset=offset, given_up=given_up)
+            self.view = replace(self.view, state="done", phase=None, next_offset=offset, given_up=given_up)
 
     def _fail(self, error: str, message: str, next_step: str | None) -> None:
-        self._view = replace(self._view, state="failed", phase=None, error=error, message=message, next_step=next_step)
+        self.view = replace(self.view, state="failed", phase=None, error=error, message=message, next_step=next_step)
 
 
 class SnapshotRestores:

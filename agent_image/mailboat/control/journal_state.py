@@ -41,14 +41,10 @@ class CommandAnswers:
         """No answer yet."""
         self.dropped_count = 0
         self._max_bytes = max_bytes
-        self._bytes = 0
+        self.size_bytes = 0
+        """What the answers cost, estimated from above; `MAX_BYTES` at most."""
         self._lock = threading.Lock()
         self._answers: OrderedDict[tuple[str, QueueName], CommandResult] = OrderedDict()
-
-    @property
-    def size_bytes(self) -> int:
-        """What the answers cost, estimated from above; `MAX_BYTES` at most."""
-        return self._bytes
 
     def apply(self, status: Message) -> None:
         """Apply an answer; of several to one command by one subscriber the first counts."""
@@ -60,17 +56,17 @@ class CommandAnswers:
             if key in self._answers:
                 return
             self._answers[key] = status
-            self._bytes += _cost(status)
+            self.size_bytes += _cost(status)
             # The oldest go first: an answer is asked for soon after its command.
-            while self._bytes > self._max_bytes:
-                self._bytes -= _cost(self._answers.popitem(last=False)[1])
+            while self.size_bytes > self._max_bytes:
+                self.size_bytes -= _cost(self._answers.popitem(last=False)[1])
                 self.dropped_count += 1
 
     def clear(self) -> None:
         """Forget all: the status topic is another one."""
         with self._lock:
             self._answers.clear()
-            self._bytes = 0
+            self.size_bytes = 0
 
     def find(self, command_id: str, queue_name: QueueName) -> CommandResult | None:
         """What the subscriber that a command was for answered; what others say of it counts for nothing."""

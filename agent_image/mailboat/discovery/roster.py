@@ -31,23 +31,15 @@ class Roster:
         self._lock = threading.Lock()
         self._max = max_subscribers
         self._topology = Topology(max_subscribers)
-        self._unreadable = 0
-        self._version = 0
-
-    @property
-    def unreadable(self) -> int:
+        self.unreadable = 0
         """Records of the topic that are no announcement that can be understood."""
-        return self._unreadable
+        self.version = 0
+        """Grows with each announcement and each removal."""
 
     @property
     def dropped(self) -> int:
         """Subscribers that were dropped to bound memory; they come back with their next announcement."""
         return self._topology.dropped_count
-
-    @property
-    def version(self) -> int:
-        """Grows with each announcement and each removal."""
-        return self._version
 
     def apply(self, record: Record, *, is_retained: bool) -> None:
         """Apply a record of the discovery topic, an old or a new one."""
@@ -55,10 +47,10 @@ class Roster:
         announced = read_announcement(record)
         now_ms = milliseconds_now(self._clock)
         with self._lock:
-            self._version += 1
+            self.version += 1
             if announced is None:
                 # Registrations for retention share the topic, and only retention reads them.
-                self._unreadable += bool(record.value) and message_type_of(record.headers) != REGISTRY
+                self.unreadable += bool(record.value) and message_type_of(record.headers) != REGISTRY
             elif announced.message is None:
                 self._topology.leave(announced.queue_name)
             else:
@@ -70,13 +62,13 @@ class Roster:
         """All that are known, alive or silent, by name; who is silent for too long is removed before."""
         now_ms = milliseconds_now(self._clock)
         with self._lock:
-            self._version += bool(self._topology.remove_expired(now_ms))
+            self.version += bool(self._topology.remove_expired(now_ms))
             return self._topology.subscribers()
 
     def clear(self) -> None:
         """Forget all: the topic is another one."""
         with self._lock:
-            self._version += 1
+            self.version += 1
             self._topology = Topology(self._max)
 
 

@@ -152,7 +152,7 @@ class KafkaReader:
         self._log = log
         self._place = TopicPartition(settings.topic, PARTITION)
         self._messages: _Messages | None = None
-        self._next_offset = settings.start
+        self.next_offset = settings.start
         self._leader_epoch = settings.leader_epoch
         self._fetched: deque[Record] = deque()
         self._records = RecordMaker()
@@ -165,10 +165,6 @@ class KafkaReader:
         self._is_interrupted = threading.Event()
         self._is_closed = False
 
-    @property
-    def next_offset(self) -> Offset:
-        return self._next_offset
-
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
         with self._in_use:
             if self._is_closed:
@@ -179,12 +175,12 @@ class KafkaReader:
                 if self._await_record(Deadline(self._clock, wait_seconds)) or self._await_known_record():
                     batch = self._take(limits)
                 else:
-                    after = Offset(max(self._next_offset, self._seen_end))
+                    after = Offset(max(self.next_offset, self._seen_end))
                     batch = RecordBatch((), after, not self._is_interrupted.is_set())
             finally:
                 # An interrupt ends one read, also a read that found records.
                 self._is_interrupted.clear()
-            self._next_offset = batch.next_offset
+            self.next_offset = batch.next_offset
             return batch
 
     def interrupt(self) -> None:
@@ -212,7 +208,7 @@ class KafkaReader:
         After an error the client is dropped: librdkafka checks no leader epoch at a second assignment.
         """
         if self._messages is None:
-            position = self._next_offset
+            position = self.next_offset
             if not 0 <= position < _LARGEST:
                 raise self._out_of_range(self._topics.bounds(self._settings.topic))
             hooks: dict[str, Any] = {"error_cb": self._note_error, "logger": self._log}
@@ -257,12 +253,12 @@ class KafkaReader:
             return False
         bounds = self._bounds_around_position()
         patience = Deadline(self._clock, self._settings.kafka.config.request_seconds)
-        while not self._fetched and max(self._next_offset, self._seen_end) < bounds.next_offset:
+        while not self._fetched and max(self.next_offset, self._seen_end) < bounds.next_offset:
             if self._is_interrupted.is_set():
                 return False
             if patience.is_over():
                 raise JournalUnavailableError(
-                    f"topic {self._settings.topic} has records from {self._next_offset} to {bounds.next_offset}, "
+                    f"topic {self._settings.topic} has records from {self.next_offset} to {bounds.next_offset}, "
                     f"but none came within {self._settings.kafka.config.request_seconds:g} seconds",
                     topic=self._settings.topic,
                 )
@@ -350,7 +346,7 @@ class KafkaReader:
 
     def _out_of_range(self, bounds: Bounds) -> PositionOutOfRangeError:
         """The error for a position at which there is nothing to read, or something else than what was there before."""
-        topic, position = self._settings.topic, self._next_offset
+        topic, position = self._settings.topic, self.next_offset
         if not bounds.earliest_offset <= position <= bounds.next_offset:
             return out_of_range(topic, position, bounds)
         return PositionOutOfRangeError(
@@ -363,7 +359,7 @@ class KafkaReader:
 
     def _bounds_around_position(self) -> Bounds:
         """The topic's bounds, of the right topic and with the position between them."""
-        topic, position = self._settings.topic, max(self._next_offset, self._seen_end)
+        topic, position = self._settings.topic, max(self.next_offset, self._seen_end)
         try:
             bounds = self._topics.bounds(topic)
         except TopicMissingError as error:

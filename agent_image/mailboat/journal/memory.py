@@ -268,14 +268,10 @@ class MemoryReader:
         """Use `MemoryJournal.reader`."""
         self._journal = journal
         self._topic = topic
-        self._next_offset = start
+        self.next_offset = start
         self._appended = threading.Event()
         self._is_interrupted = threading.Event()
         self._is_closed = False
-
-    @property
-    def next_offset(self) -> Offset:
-        return self._next_offset
 
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
         clock = self._journal._clock  # noqa: SLF001 - one adapter in two classes, here and below
@@ -285,13 +281,13 @@ class MemoryReader:
             self._appended.clear()
             if self._is_closed:
                 raise journal_closed(f"the reader of {self._topic.name}")
-            batch = self._journal._take(self._topic, self._next_offset, limits)  # noqa: SLF001
+            batch = self._journal._take(self._topic, self.next_offset, limits)  # noqa: SLF001
             left_seconds = ends - clock.monotonic()
             if batch.records or left_seconds <= 0 or self._is_interrupted.is_set():
                 break
             clock.wait(self._appended, left_seconds)
         self._is_interrupted.clear()
-        self._next_offset = batch.next_offset
+        self.next_offset = batch.next_offset
         return batch
 
     def interrupt(self) -> None:

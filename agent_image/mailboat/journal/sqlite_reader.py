@@ -59,7 +59,7 @@ class SqliteReader:
         self._connection = connection
         self._listener = listener
         self._clock = clock
-        self._next_offset = start
+        self.next_offset = start
         self._epoch_before = settings.epoch_before
         self._headers = HeaderCodec()
         self._select = (
@@ -76,10 +76,6 @@ class SqliteReader:
         self._is_interrupted = False
         self._is_closed = False
 
-    @property
-    def next_offset(self) -> Offset:
-        return self._next_offset
-
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
         with self._in_use:
             if self._epoch_before is not None:
@@ -91,7 +87,7 @@ class SqliteReader:
             if self._is_interrupted:
                 self._is_interrupted = False
                 self._listener.heard_interrupt()
-            self._next_offset = batch.next_offset
+            self.next_offset = batch.next_offset
             return batch
 
     def interrupt(self) -> None:
@@ -111,11 +107,11 @@ class SqliteReader:
 
     def _check_epoch(self, known: int) -> None:
         """Once, at the start: is the record before it the one that was read then? Raises: PositionOutOfRangeError."""
-        before = Offset(self._next_offset - 1)
+        before = Offset(self.next_offset - 1)
         with mapped_errors(self._settings.path):
             row = self._execute(self._select_epoch, (min(before, _LARGEST),)).fetchone()
         if row is not None and row[0] != known:
-            raise written_anew(self._settings.topic, self._next_offset, known, row[0])
+            raise written_anew(self._settings.topic, self.next_offset, known, row[0])
         self._epoch_before = None
 
     def _wait(self, limits: ReadLimits, ends: float) -> RecordBatch:
@@ -134,7 +130,7 @@ class SqliteReader:
         return batch
 
     def _fetch(self, limits: ReadLimits) -> RecordBatch:
-        position = self._next_offset
+        position = self.next_offset
         if self._is_closed:
             raise journal_closed(f"the reader of {self._settings.topic}")
         if position > _LARGEST:

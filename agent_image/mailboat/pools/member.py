@@ -262,31 +262,19 @@ class PoolMember:
         self._error: MailboatError | None = None
         self._worker: JobWorker | None = None
         self._import: PackageImport | None = None
-        self._sling_id: SlingId | None = None
+        self.sling_id: SlingId | None = None
+        """The instance that the pool runs in, the same for all members; None before the target was opened."""
         self._suspension: Suspension | None = None
-        self._passed_over: frozenset[str] = frozenset()
+        self.passed_over: frozenset[str] = frozenset()
+        """The publishers whose packages this member has read, and the pool does not follow."""
         self._has_caught_up = False
-        self._statistics = SubscriberStatistics()
+        self.statistics = SubscriberStatistics()
+        """The figures of this moment."""
         self._seen_unfed_at: tuple[int, float] | None = None
         self._fed_at = float("-inf")
         self._commands_end: Offset | None = None
         self._has_commands = True
         self._beat = heartbeat(ports.clock)
-
-    @property
-    def statistics(self) -> SubscriberStatistics:
-        """The figures of this moment."""
-        return self._statistics
-
-    @property
-    def sling_id(self) -> SlingId | None:
-        """The instance that the pool runs in, the same for all members; None before the target was opened."""
-        return self._sling_id
-
-    @property
-    def passed_over(self) -> frozenset[str]:
-        """The publishers whose packages this member has read, and the pool does not follow."""
-        return self._passed_over
 
     @property
     def given_up(self) -> int | None:
@@ -317,7 +305,7 @@ class PoolMember:
             raise
         # Counted again at the end: packages that had begun end after the last progress was shown.
         self._show(**self._counted(), phase=SubscriberPhase.STOPPED, cause=None)
-        return self._statistics
+        return self.statistics
 
     def stop(self, deadline: Deadline | None) -> None:
         """Ask `run` to return: packages that have begun are finished, or rolled back when the deadline is over."""
@@ -396,8 +384,8 @@ class PoolMember:
         except BaseException:
             source.close()
             raise
-        self._sling_id = SlingId(feed.target)
-        settings = replace(settings, sling_id=self._sling_id)
+        self.sling_id = SlingId(feed.target)
+        settings = replace(settings, sling_id=self.sling_id)
         handler = self._import = PackageImport(settings, ports, self._shared, self._signal, self._halt)
         handler.suspend(self._suspension)
         workers = WorkerSettings(self._settings.member, self._settings.slots, {pool_topic(settings.name): handler})
@@ -437,10 +425,10 @@ class PoolMember:
                 self._ports.clock.wait(self._signal.stopping, pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             # Compared with the end at the start of the run: `--until caught-up` ends although publishers go on.
-            position = self._statistics.next_offset
+            position = self.statistics.next_offset
             if goal is not None and position is not None and position >= goal:
                 return
-            if goal is not None and self._statistics.suspension is not None:
+            if goal is not None and self.statistics.suspension is not None:
                 name = self._settings.subscriber.name
                 raise SubscriberSuspendedError(
                     f"imports of {name} are suspended", next_step=f"mailboat subscribers resume {name}, then again"
@@ -456,7 +444,7 @@ class PoolMember:
                 next_step="start the member again: the pool then goes on from the position of its target",
                 subscriber=self._settings.subscriber.name,
             )
-        if feed.target != self._sling_id:
+        if feed.target != self.sling_id:
             raise PoolTargetDiffersError(f"another target was given to the pool {feed.pool}", subscriber=feed.pool)
         unfed = follower.unfed(feed.next_offset)
         self._refresh(topic, feed)
@@ -464,9 +452,9 @@ class PoolMember:
             feed = self._feed(source, feed, unfed, worker.worker_id)
         low_water = self._unfinished.first_offset()
         low_water = feed.next_offset if low_water is None else low_water
-        self._passed_over = follower.passed_over
+        self.passed_over = follower.passed_over
         if self._import is not None:
-            self._import.show(PoolView(feed.log, low_water, self._passed_over))
+            self._import.show(PoolView(feed.log, low_water, self.passed_over))
         is_held_up = source.is_held_up(worker.worker_id)
         self._show_progress(feed, low_water, unfed, follower, is_held_up=is_held_up)
         worker.turn(_TURN_SECONDS)
@@ -574,9 +562,9 @@ class PoolMember:
         return {} if self._import is None else {name: getattr(self._import.counts, name) for name in names}
 
     def _show(self, **values: object) -> None:
-        before, self._statistics = self._statistics, replace(self._statistics, **values)  # type: ignore[arg-type]  # checked by the record
-        if self._statistics != before:
-            self._when_changed(self._statistics)
+        before, self.statistics = self.statistics, replace(self.statistics, **values)  # type: ignore[arg-type]  # checked by the record
+        if self.statistics != before:
+            self._when_changed(self.statistics)
 
 
 def _ignore() -> None:

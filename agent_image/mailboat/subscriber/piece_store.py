@@ -131,17 +131,13 @@ class PieceStore:
         self._clock = clock
         self._limits = limits or PiecesConfig()
         self._collections: OrderedDict[_Key, _Collection] = OrderedDict()
-        self._bytes = 0
+        self.collected_bytes = 0
+        """What is collected at the moment."""
 
     @property
     def collecting(self) -> int:
         """Packages of which pieces are collected at the moment."""
         return len(self._collections)
-
-    @property
-    def collected_bytes(self) -> int:
-        """What is collected at the moment."""
-        return self._bytes
 
     def told(self) -> PieceFigures:
         """The figures of this moment; for any thread."""
@@ -248,8 +244,8 @@ class PieceStore:
             _LOG.warning("%s takes no pieces: %s", self.place, error)
             self._give_up(key)
             return
-        self._bytes += len(piece.content)
-        while self._bytes > self._limits.max_bytes:
+        self.collected_bytes += len(piece.content)
+        while self.collected_bytes > self._limits.max_bytes:
             self._give_up(next(iter(self._collections)))
 
     def _give_up(self, key: _Key) -> None:
@@ -260,7 +256,7 @@ class PieceStore:
     def _drop(self, key: _Key) -> None:
         collection = self._collections.pop(key, None)
         if collection is not None:
-            self._bytes -= collection.length_bytes
+            self.collected_bytes -= collection.length_bytes
             discard(collection.file)
 
     def _take_collected(self, key: _Key, run: PieceRun) -> _Collection | None:
@@ -270,7 +266,7 @@ class PieceStore:
             self._drop(key)
             return None
         del self._collections[key]
-        self._bytes -= collection.length_bytes
+        self.collected_bytes -= collection.length_bytes
         self.figures.collected += 1
         return collection
 

@@ -50,7 +50,8 @@ class Reporter:
         self._gauge: Final = ReadinessGauge(settings.config.readiness, ports.clock)
         self._lock = threading.Lock()
         self._snapshot = SubscriberStatistics()
-        self._is_at_end = False
+        self.is_at_end = False
+        """Whether the end of the log was reached when it was last read."""
         self._stored_offset: Offset | None = None
         self._told_offset: Offset | None = None
         self._held_back = 0
@@ -74,11 +75,6 @@ class Reporter:
         )
 
     @property
-    def is_at_end(self) -> bool:
-        """Whether the end of the log was reached when it was last read."""
-        return self._is_at_end
-
-    @property
     def log_next_offset(self) -> Offset | None:
         """Where the log ended when it was last seen."""
         return self._snapshot.log_next_offset
@@ -87,7 +83,7 @@ class Reporter:
 
     def opened(self, position: Position, log_next_offset: Offset, report_starts: ReportStarts) -> None:
         """The position is known, and fits the log."""
-        self._is_at_end = position.next_offset >= log_next_offset
+        self.is_at_end = position.next_offset >= log_next_offset
         self._gauge.opened(log_next_offset)
         self._stored_offset = position.next_offset
         self._set(
@@ -99,7 +95,7 @@ class Reporter:
 
     def read(self, batch: RecordBatch) -> None:
         """The log was read."""
-        self._is_at_end = batch.is_at_end
+        self.is_at_end = batch.is_at_end
         seen = self._snapshot.log_next_offset or Offset(0)
         end = batch.next_offset if batch.is_at_end else max(seen, batch.next_offset)
         self._set(log_next_offset=end, **({} if batch.records else {"next_offset": batch.next_offset}))
@@ -108,7 +104,7 @@ class Reporter:
 
     def idle(self) -> None:
         """There is nothing to do."""
-        phase = SubscriberPhase.CURRENT if self._is_at_end else SubscriberPhase.IMPORTING
+        phase = SubscriberPhase.CURRENT if self.is_at_end else SubscriberPhase.IMPORTING
         before = self._snapshot
         if before.phase is not phase or before.cause is not None or self._stored_offset != self._told_offset:
             self._set(phase=phase, **_NO_TROUBLE)
@@ -132,7 +128,7 @@ class Reporter:
     def advanced(self, position: Position, outcome: Outcome, *, is_committed: bool, has_more: bool) -> None:
         """Records were done."""
         before = self._snapshot
-        is_current = self._is_at_end and not has_more
+        is_current = self.is_at_end and not has_more
         self._set(
             phase=SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING,
             next_offset=position.next_offset,
@@ -224,7 +220,7 @@ class Reporter:
     def suspended(self, suspension: Suspension, log_next_offset: Offset) -> None:
         """Nothing is imported; the log ends there now."""
         before = self._snapshot
-        self._is_at_end = False
+        self.is_at_end = False
         self._set(
             **{**_NO_TROUBLE, "suspension": suspension},
             phase=SubscriberPhase.SUSPENDED,

@@ -129,7 +129,8 @@ class EventDelivery:
         self._ports = ports
         self._source = ports.source
         self._sender = ports.sender
-        self._statistics = DeliveryStatistics()
+        self.statistics = DeliveryStatistics()
+        """A snapshot, from any thread."""
         options = WorkerOptions(
             f"sending events of {receiver.publisher} to the {receiver.kind} {receiver.name}",
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
@@ -141,11 +142,6 @@ class EventDelivery:
         name = f"{receiver.kind}-{receiver.publisher}-{receiver.name}"
         lease = partial(ports.memory.lease, receiver.reader)
         self._worker = LeasedWorker(name, lease, self._send_until_stopped, ports.clock, options)
-
-    @property
-    def statistics(self) -> DeliveryStatistics:
-        """A snapshot, from any thread."""
-        return self._statistics
 
     def start(self) -> None:
         """Remember where the first event will stand, and send from now on. Raises: the journal's and state's errors."""
@@ -189,15 +185,15 @@ class EventDelivery:
             if not pending and (record.notices or is_last):
                 self._note(Offset(record.offset + 1))
                 self._ports.failpoints.reach(Failpoint.DELIVERY_NOTED)
-            if self._statistics.waiting:
-                self._statistics = replace(self._statistics, waiting=0)
+            if self.statistics.waiting:
+                self.statistics = replace(self.statistics, waiting=0)
             # a turn lasts as long as the lease, so each success is reported here, not at its end
             self._worker.succeeded()
         if self._sender.pause_seconds and any(record.notices for record in records):
             self._worker.rest(self._sender.pause_seconds)  # after the note: a crash while resting repeats nothing
 
     def _send(self, notices: Sequence[Notice]) -> None:
-        counted = self._statistics
+        counted = self.statistics
         try:
             is_taken = self._sender.send(notices, self._ports.clock.now())
         except MailboatError as error:
@@ -205,9 +201,9 @@ class EventDelivery:
             error.with_facts(**notices[0].where)
             raise
         if is_taken:
-            self._statistics = replace(counted, delivered=counted.delivered + len(notices))
+            self.statistics = replace(counted, delivered=counted.delivered + len(notices))
         else:
-            self._statistics = replace(counted, refused=counted.refused + len(notices))
+            self.statistics = replace(counted, refused=counted.refused + len(notices))
             where = {**self._where(), **notices[0].where}
             _LOG.error("%s rejected %d event(s) permanently; skipped", self._sender.place, len(notices), extra=where)
 
@@ -231,11 +227,11 @@ class EventDelivery:
         return EventCursor(next_offset, self._sender.end())
 
     def _count_failure(self, _: Exception) -> None:
-        waiting = self._statistics.waiting
+        waiting = self.statistics.waiting
         with suppress(MailboatError):  # the journal may be what failed
             end = self._ports.journal.bounds(self._source.topic).next_offset
             waiting = max(0, end - self._cursor().next_offset)
-        self._statistics = replace(self._statistics, failed=self._statistics.failed + 1, waiting=waiting)
+        self.statistics = replace(self.statistics, failed=self.statistics.failed + 1, waiting=waiting)
 
     def _where(self) -> dict[str, object]:
         known = {"publisher": self._receiver.publisher, self._receiver.kind: self._receiver.name}

@@ -105,15 +105,11 @@ class WebhookClient:
             )
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = dict(headers)
-        self._place = f"{parts.scheme}://{parts.hostname}" + ("" if port is None else f":{port}")
+        self.place = f"{parts.scheme}://{parts.hostname}" + ("" if port is None else f":{port}")
+        """Where it posts to, without path and query, which may hold secrets."""
         self._timeout_seconds = timeout_seconds
         context = ssl.create_default_context() if parts.scheme == "https" else None
         self._connection = _Connection(parts.hostname, port or (80 if context is None else 443), context)
-
-    @property
-    def place(self) -> str:
-        """Where it posts to, without path and query, which may hold secrets."""
-        return self._place
 
     def post(self, body: bytes, now: datetime) -> Answer:
         """Post, and give the answer, all within the timeout. Raises: WebhookUnreachableError."""
@@ -132,7 +128,7 @@ class WebhookClient:
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._connection.close()
             when = f" within {self._timeout_seconds:g} seconds" if deadline.is_over() else ""
-            raise WebhookUnreachableError(f"{self._place} did not take an event{when}: {error!r:.200}") from error
+            raise WebhookUnreachableError(f"{self.place} did not take an event{when}: {error!r:.200}") from error
         finally:
             timer.cancel()
 
