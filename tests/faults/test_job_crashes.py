@@ -14,11 +14,11 @@ from mailboat.clock import SystemClock
 from mailboat.failpoints import Failpoint
 from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.topic import open_job_topic
+from mailboat.journal.port import records_of
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobId, JobState
 from mailboat.model.messages import PACKAGE_TOPIC
-from mailboat.operations.journal_inspection import records_of
 from support import job_scenario
 from support.forks import preload, run_child
 

@@ -20,11 +20,10 @@ from mailboat.config.document import (
     SubscriberConfig,
 )
 from mailboat.content.locations import opened_ledger
-from mailboat.journal.port import Edge
+from mailboat.journal.port import Edge, records_of
 from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, StatusMessage, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.operations.journal_inspection import records_of
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_message
 from support.engines import page_source

@@ -26,7 +26,7 @@ from mailboat.config.document import (
     Undecodable,
 )
 from mailboat.errors import MessageUndecodableError
-from mailboat.journal.port import Edge, NewRecord
+from mailboat.journal.port import Edge, NewRecord, records_of
 from mailboat.maintenance import schedule
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import (
@@ -44,7 +44,6 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.operations.journal_inspection import records_of
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until

@@ -25,11 +25,11 @@ from mailboat.config.document import (
 )
 from mailboat.config.receivers import EventFilterConfig, EventsConfig, WebhookConfig
 from mailboat.config.storage import Secret
+from mailboat.journal.port import records_of
 from mailboat.model.jobs import NewJob
 from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, parse_request
-from mailboat.operations.journal_inspection import records_of
 from mailboat.testing.wait import wait_until
 from mailboat.wire.event_documents import decode_event
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest

@@ -14,7 +14,7 @@ from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config, PublisherAgentConfig
 from mailboat.config.storage import JournalConfig, KafkaConfig
 from mailboat.control.service import ControlService
-from mailboat.journal.port import NewRecord
+from mailboat.journal.port import NewRecord, records_of
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import (
     CommandMessage,
@@ -28,7 +28,6 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.requests import parse_request
-from mailboat.operations.journal_inspection import records_of
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message, readable_message
 

@@ -34,7 +34,7 @@ from mailboat.config.storage import JournalConfig, KafkaConfig
 from mailboat.content.sources.folder import FolderSource
 from mailboat.control.service import ControlService
 from mailboat.errors import LimitExceededError
-from mailboat.journal.port import NewRecord
+from mailboat.journal.port import NewRecord, records_of
 from mailboat.model.filters import filter_for
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
@@ -62,7 +62,7 @@ from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.operations.journal_inspection import decode_record, records_of
+from mailboat.operations.journal_inspection import decode_record
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageContents
 from mailboat.subscriber.subscriber import Until

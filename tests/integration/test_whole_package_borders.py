@@ -15,13 +15,12 @@ from mailboat.clock import SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import JournalUnavailableError
-from mailboat.journal.port import NewRecord
+from mailboat.journal.port import NewRecord, records_of
 from mailboat.maintenance import schedule
 from mailboat.maintenance.retention import is_head_moved, retention_keeper, retention_worker
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import PackageMessage, TopicRole
 from mailboat.model.pieces import PieceMessage, PieceRun, parse_run
-from mailboat.operations.journal_inspection import records_of
 from mailboat.retention.head_plan import Reason
 from mailboat.retention.marks import whole_package_border
 from mailboat.retention.task import RetentionFigures

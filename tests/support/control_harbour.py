@@ -23,7 +23,7 @@ from mailboat.config.document import (
     PublisherConfig,
 )
 from mailboat.control.service import ControlService
-from mailboat.journal.port import NewRecord
+from mailboat.journal.port import NewRecord, records_of
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import (
@@ -43,7 +43,6 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.requests import parse_request
-from mailboat.operations.journal_inspection import records_of
 from mailboat.queues.claims import SETTLING_SECONDS
 from mailboat.wire.messages import decode_message, encode_message
 

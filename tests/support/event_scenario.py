@@ -16,7 +16,7 @@ from mailboat.config.receivers import WebhookConfig
 from mailboat.config.topic_settings import TopicSettings
 from mailboat.control.job_service import JobService
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
-from mailboat.journal.port import Edge, NewRecord, ReadLimits
+from mailboat.journal.port import Edge, NewRecord, ReadLimits, records_of
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.jobs import NewJob
@@ -33,7 +33,6 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.paths import NodePath
-from mailboat.operations.journal_inspection import records_of
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
 from mailboat.publisher.distributed_notifier import EventPorts, EventRun, EventSettings
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver

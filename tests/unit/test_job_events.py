@@ -19,10 +19,11 @@ from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.jobs.source import CallId, Offer
 from mailboat.jobs.topic import JobTopic
 from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import records_of
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, parse_job_id
 from mailboat.model.messages import EVENT_TOPIC, JOB_TOPIC
-from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
+from mailboat.operations.journal_inspection import decode_record, summary_of
 from mailboat.publisher.distributed_memory import EventCursor, EventMemory
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.job_events import JobEvents

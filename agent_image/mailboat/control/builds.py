@@ -25,7 +25,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import JournalState
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus
 from mailboat.errors import BuildMissingError, PositionOutOfRangeError
-from mailboat.journal.port import Edge, ReadLimits, Record, Start
+from mailboat.journal.port import Edge, ReadLimits, Record, Start, records_of
 from mailboat.model.identifiers import AgentName, BuildId, Offset
 from mailboat.model.messages import BulkPart, PackageMessage
 from mailboat.model.positions import LogIdentity
@@ -262,13 +262,8 @@ class BuildProgress:
     def _before(self, start: Offset, position: Offset) -> _Found | None:
         """The last package of a build before a position, unless it is the build's last one."""
         found = None
-        with closing(self._workspace.journal.reader(self._workspace.package_topic, start)) as reader:
-            while reader.next_offset < position:
-                records = reader.read(ReadLimits(max_records=position - reader.next_offset), 0.0).records
-                if not records:
-                    break
-                for record in records:
-                    found = _part_in(record) or found
+        for record in records_of(self._workspace.journal, self._workspace.package_topic, start, position):
+            found = _part_in(record) or found
         return None if found is None or found.part.is_last else found
 
 

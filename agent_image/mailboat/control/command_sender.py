@@ -16,7 +16,7 @@ from mailboat.clock import milliseconds_now
 from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import CommandAnswers
 from mailboat.errors import CommandMissingError, UsageError
-from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.journal.port import NewRecord, records_of
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import (
     CommandMessage,
@@ -35,7 +35,6 @@ MAX_SEARCHED_RECORDS: Final = 20_000
 MIN_SUSPENDED_SECONDS: Final = 1.0
 MAX_SUSPENDED_SECONDS: Final = 366 * 86_400
 MAX_REMEMBERED: Final = 10_000
-_READ: Final = ReadLimits(max_records=500)
 _SHOWN: Final = 80
 
 Command = CommandMessage | RedriveMessage | SuspendMessage
@@ -106,16 +105,12 @@ class CommandSender:
         journal, topic = self._workspace.journal, self._workspace.topic(TopicRole.COMMAND)
         bounds, wanted = journal.bounds(topic), command_id.encode()
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
-        with closing(journal.reader(topic, start)) as reader:
-            is_at_end = not wanted
-            while not is_at_end:
-                batch = reader.read(_READ, 0.0)
-                for record in batch.records:
-                    message = readable_message(record.headers, record.value) if wanted in record.value else None
-                    if _is_command(message, publisher, command_id):
-                        self._remember(message)
-                        return message
-                is_at_end = batch.is_at_end
+        with closing(records_of(journal, topic, start)) as records:
+            for record in records if wanted else ():
+                message = readable_message(record.headers, record.value) if wanted in record.value else None
+                if _is_command(message, publisher, command_id):
+                    self._remember(message)
+                    return message
         of_whom = "" if publisher is None else f" of {publisher}"
         raise CommandMissingError(f"no command {command_id[:_SHOWN]!r} to a subscriber{of_whom} is known")
 

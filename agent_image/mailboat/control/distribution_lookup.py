@@ -6,6 +6,7 @@ import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mailboat.api.records import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
@@ -14,7 +15,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import JournalState
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
 from mailboat.errors import DistributionMissingError, PositionOutOfRangeError
-from mailboat.journal.port import Edge, ReadLimits, Record, Start
+from mailboat.journal.port import Edge, ReadLimits, Record, Start, records_of
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import first_paths
@@ -30,7 +31,7 @@ MAX_SEARCHED_RECORDS: Final = 10_000
 _OUR_ID: Final = re.compile(r"dstrpck-([0-9]{1,15})-")
 _OFFSET: Final = re.compile(r"(?:(.+)-0@)?([0-9]{1,18})")
 _BUILDING_MS: Final = 60_000  # the id is made before the package, the log's clock may be another
-_READ: Final = ReadLimits(max_records=500)
+_STRETCH_RECORDS: Final = 500
 _ONE: Final = ReadLimits(max_records=1)
 _SHOWN: Final = 80
 _LISTED_RECORDS: Final = 2_000
@@ -104,16 +105,11 @@ class Distributions:
         return DistributionPage(views, last if last > earliest else None)
 
     def _between(self, publisher: AgentName, begin: Offset, end: Offset) -> Iterator[Found]:
-        with closing(self._workspace.journal.reader(self._workspace.package_topic, begin)) as reader:
-            while reader.next_offset < end:
-                batch = reader.read(ReadLimits(end - reader.next_offset), 0.0)
-                for record in batch.records:
-                    message = readable_message(record.headers, record.value)
-                    if isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
-                        # Without the package: a page of large inline packages would be held as a whole.
-                        yield Found(record._replace(value=b""), message._replace(payload=None))
-                if batch.is_at_end or not batch.records:
-                    return
+        for record in records_of(self._workspace.journal, self._workspace.package_topic, begin, end):
+            message = readable_message(record.headers, record.value)
+            if isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
+                # Without the package: a page of large inline packages would be held as a whole.
+                yield Found(record._replace(value=b""), message._replace(payload=None))
 
     def _at_offset(self, publisher: AgentName, identifier: str) -> Found | None:
         named = _OFFSET.fullmatch(identifier)
@@ -232,21 +228,15 @@ class Distributions:
             yield from self._searched(Edge.EARLIEST, wanted)
 
     def _searched(self, start: Start, wanted: bytes) -> Iterator[Record]:
-        with closing(self._workspace.journal.reader(self._workspace.package_topic, start)) as reader:
-            seen = 0
-            while seen < MAX_SEARCHED_RECORDS:
-                batch = reader.read(_READ, 0.0)
-                yield from (record for record in batch.records if wanted in record.value)
-                seen += len(batch.records)
-                if batch.is_at_end:
-                    return
+        with closing(records_of(self._workspace.journal, self._workspace.package_topic, start)) as records:
+            yield from (record for record in islice(records, MAX_SEARCHED_RECORDS) if wanted in record.value)
 
     def _first_since(self, since_ms: int) -> Offset:
         """About the first record that the log took at that time or later, by bisection."""
         journal, topic = self._workspace.journal, self._workspace.package_topic
         bounds = journal.bounds(topic)
         low, high = bounds.earliest_offset, bounds.next_offset
-        while high - low > _READ.max_records:
+        while high - low > _STRETCH_RECORDS:
             middle = Offset((low + high) // 2)
             # Behind a hole stands the next record: without it, a search in a log with holes would go the wrong way.
             record = journal.record_at(topic, middle) or self._first_behind(middle)

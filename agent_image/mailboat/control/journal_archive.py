@@ -44,7 +44,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.content.watched_sources import Phases
 from mailboat.control.subscriber_directory import SubscriberStatus, members_below, position_findings
 from mailboat.errors import DistributionMissingError, MailboatError, ThrottledError, TopicMissingError, UsageError
-from mailboat.journal.port import Record
+from mailboat.journal.port import Record, records_of
 from mailboat.maintenance.blob_sweep import SweepWatch, blobs_with_fates, sweep, sweep_targets, unregister_journal
 from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
 from mailboat.maintenance.schedule import remove_expired
@@ -53,7 +53,7 @@ from mailboat.model.messages import JOB_TOPIC, PackageMessage, TopicRole
 from mailboat.model.pieces import is_run
 from mailboat.model.positions import Bounds
 from mailboat.operations.journal_bench import measure_journal
-from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
+from mailboat.operations.journal_inspection import decode_record, summary_of
 from mailboat.operations.journal_verification import journal_damage, verify_journal
 from mailboat.operations.stored_snapshots import snapshot_missing, snapshot_views, store_snapshot, view_of_stored
 from mailboat.retention.marks import whole_package_border

@@ -8,9 +8,10 @@ reader belongs to one thread, except for `interrupt`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from mailboat.config.topic_settings import TopicSettings
 from mailboat.frozen import Frozen
@@ -218,3 +219,26 @@ class Journal(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
+
+
+def records_of(
+    journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST, end: Offset | None = None
+) -> Generator[Record]:
+    """The records of a topic from `start` on: those before `end`, or all that it has by then. Waits for none.
+
+    Close the generator where it may not be read to its end: it holds a reader. Raises: as `JournalReader.read`.
+    """
+    with closing(journal.reader(topic, start)) as reader:
+        while end is None or reader.next_offset < end:
+            # no more than that: records may be large, and of a stretch often few are wanted
+            most = _READ.max_records if end is None else min(_READ.max_records, end - reader.next_offset)
+            batch = reader.read(ReadLimits(most, _READ.max_bytes), 0.0)
+            for record in batch.records:
+                if end is not None and record.offset >= end:
+                    return
+                yield record
+            if batch.is_at_end:
+                return

@@ -5,12 +5,12 @@ Nothing here changes anything. Called by `mailboat journal`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 from mailboat.clock import moment_of
-from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
+from mailboat.journal.port import Journal, Record, records_of
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import (
     CommandMessage,
@@ -29,21 +29,7 @@ from mailboat.wire.event_documents import RecordedJobEvent, decode_event, decode
 from mailboat.wire.messages import decode_message, readable_message
 from mailboat.wire.protobuf import MAX_NAME_CHARACTERS
 
-_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _LAST_MESSAGES: Final = 20
-
-
-def records_of(journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST) -> Iterator[Record]:
-    """The records of a topic from `start` to the end that it has by then. Raises: as `JournalReader.read`."""
-    reader = journal.reader(topic, start)
-    try:
-        is_at_end = False
-        while not is_at_end:
-            batch = reader.read(_READ, 0.0)
-            yield from batch.records
-            is_at_end = batch.is_at_end
-    finally:
-        reader.close()
 
 
 def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, datetime]:

@@ -15,11 +15,11 @@ from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalCorruptError, MailboatError
 from mailboat.frozen import Frozen
-from mailboat.journal.port import Edge, Journal, Record, Start
+from mailboat.journal.port import Edge, Journal, Record, Start, records_of
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import PackageMessage
 from mailboat.model.pieces import is_run
-from mailboat.operations.journal_inspection import decode_record, records_of
+from mailboat.operations.journal_inspection import decode_record
 from mailboat.subscriber.piece_store import PieceStore
 
 _CHUNK_BYTES: Final = 1024 * 1024

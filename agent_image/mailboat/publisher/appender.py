@@ -21,7 +21,7 @@ from mailboat.errors import (
     RequestConflictError,
 )
 from mailboat.failpoints import Failpoint
-from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
+from mailboat.journal.port import Journal, NewRecord, Record, records_of
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
@@ -308,9 +308,6 @@ def _named(one: Prepared) -> RequestId:
     return one.message.request_id
 
 
-_READ: Final = ReadLimits(max_records=200)
-
-
 def find_requests(
     journal: Journal, topic: TopicName, scan_from: Offset, wanted: tuple[AgentName, Collection[RequestId]]
 ) -> dict[RequestId, tuple[Offset, PackageId]]:
@@ -346,15 +343,11 @@ def messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iter
     """The decodable packages from `scan_from` (or the head) to the present end."""
     bounds = journal.bounds(topic)
     start = max(bounds.earliest_offset, min(scan_from, bounds.next_offset))
-    with closing(journal.reader(topic, start)) as reader:
-        while reader.next_offset < bounds.next_offset:
-            batch = reader.read(_READ, 0.0)
-            for record in batch.records:
-                message = package_in(record)
-                if message is not None:
-                    yield record.offset, message
-            if batch.is_at_end and not batch.records:
-                return
+    with closing(records_of(journal, topic, start, bounds.next_offset)) as records:
+        for record in records:
+            message = package_in(record)
+            if message is not None:
+                yield record.offset, message
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import MessageTooLargeError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
-from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
+from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record, records_of
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.job_rules import JobRule, PackageEvent
 from mailboat.model.messages import (
@@ -92,7 +92,8 @@ class DistributedNotifier:
         self._settings = settings
         self._ports = ports
         self._listener = listener
-        self._statistics = EventStatistics()
+        self.statistics = EventStatistics()
+        """A snapshot, from any thread."""
         options = WorkerOptions(
             f"raising events of {settings.publisher}",
             on_failure=self._count_failure,
@@ -100,11 +101,6 @@ class DistributedNotifier:
         )
         name = f"events-{settings.publisher}"
         self._worker = LeasedWorker(name, ports.memory.lease, self._raise_until_stopped, ports.clock, options)
-
-    @property
-    def statistics(self) -> EventStatistics:
-        """A snapshot, from any thread."""
-        return self._statistics
 
     def start(self) -> None:
         """Raise the events of what is published from now on, or from where an earlier process was.
@@ -126,12 +122,12 @@ class DistributedNotifier:
                     self._record(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
         finally:
             # without the lease another process may be raising them
-            self._statistics = replace(self._statistics, is_raising=False)
+            self.statistics = replace(self.statistics, is_raising=False)
 
     def _record(self, events: Sequence[DistributedEvent], run: EventRun) -> None:
         self._worker.succeeded()
-        before = self._statistics
-        self._statistics = replace(
+        before = self.statistics
+        self.statistics = replace(
             before,
             is_raising=True,
             next_offset=run.next_offset,
@@ -142,7 +138,7 @@ class DistributedNotifier:
             self._listener(events)
 
     def _count_failure(self, _: Exception) -> None:
-        self._statistics = replace(self._statistics, is_raising=False, failures=self._statistics.failures + 1)
+        self.statistics = replace(self.statistics, is_raising=False, failures=self.statistics.failures + 1)
 
 
 _LOG: Final = logging.getLogger(__name__)
@@ -452,16 +448,11 @@ class EventRun:
 
     def _appended_already(self, cursor: EventCursor) -> dict[Offset, PackageId]:
         found: dict[Offset, PackageId] = {}
-        reader = self._ports.journal.reader(self._settings.event_topic, cursor.event_offset)
-        try:
-            while records := reader.read(_READ, 0.0).records:
-                self._beat(0.0)
-                for record in records:
-                    event = readable_event(record.headers, record.value)
-                    if event is not None and event.pub_agent_name == self._settings.publisher:
-                        found[event.offset] = event.package_id
-        finally:
-            reader.close()
+        for record in records_of(self._ports.journal, self._settings.event_topic, cursor.event_offset):
+            self._beat(0.0)
+            event = readable_event(record.headers, record.value)
+            if event is not None and event.pub_agent_name == self._settings.publisher:
+                found[event.offset] = event.package_id
         # Others in this part of the topic are of packages below the cursor, which are not raised again.
         return {offset: package_id for offset, package_id in found.items() if offset >= cursor.next_offset}
 

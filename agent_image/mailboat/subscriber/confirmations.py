@@ -15,7 +15,7 @@ from typing import Final
 from mailboat.content.port import Ledger, PendingJobs, PendingStatus
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
-from mailboat.journal.port import Journal, NewRecord, ReadLimits
+from mailboat.journal.port import Journal, NewRecord, Record, records_of
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import MAX_BATCH
 from mailboat.model.messages import CommandResult, StatusMessage
@@ -24,7 +24,6 @@ from mailboat.wire.messages import encode_message, readable_message
 
 # One append for each portion: a crash leaves at most this many uncertain.
 _PORTION: Final = 500
-_READ: Final = ReadLimits(max_records=1000)
 _FIRST_WINDOW: Final = 1000
 # Windows grow backwards from the end: in most cases the first one holds the answer.
 _GROWTH: Final = 4
@@ -87,28 +86,16 @@ class Confirmations:
         bounds = self._journal.bounds(self._settings.status_topic)
         end, window = bounds.next_offset, _FIRST_WINDOW
         while end > bounds.earliest_offset:
-            start = max(bounds.earliest_offset, end - window)
-            ours = list(self._ours(Offset(start), Offset(end)))
+            start = Offset(max(bounds.earliest_offset, end - window))
+            records = records_of(self._journal, self._settings.status_topic, start, end)
+            ours = [record.value for record in records if self._is_ours(record)]
             yield from ours
             if any(value not in wanted for value in ours):
                 return
-            end, window = Offset(start), window * _GROWTH
+            end, window = start, window * _GROWTH
 
-    def _ours(self, start: Offset, end: Offset) -> Iterator[bytes]:
-        reader = self._journal.reader(self._settings.status_topic, start)
-        try:
-            while reader.next_offset < end:
-                batch = reader.read(_READ, 0.0)
-                for record in batch.records:
-                    if record.offset < end and self._is_ours(record.headers, record.value):
-                        yield record.value
-                if not batch.records:
-                    return
-        finally:
-            reader.close()
-
-    def _is_ours(self, headers: tuple[tuple[str, bytes], ...], value: bytes) -> bool:
-        message = readable_message(headers, value)
+    def _is_ours(self, record: Record) -> bool:
+        message = readable_message(record.headers, record.value)
         return (
             isinstance(message, StatusMessage | CommandResult)
             and message.sub_sling_id == self._settings.sling_id

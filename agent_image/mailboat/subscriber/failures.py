@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from mailboat.clock import Backoff, milliseconds_now
@@ -32,7 +33,7 @@ from mailboat.errors import (
 )
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
-from mailboat.journal.port import ReadLimits, Record
+from mailboat.journal.port import Record, records_of
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action, FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import ROOT, NodePath, first_paths, is_within
@@ -48,8 +49,6 @@ _DEFECTS: Final = (TypeError, AttributeError, NameError, AssertionError, ImportE
 """What no content of a package can cause in correct code."""
 
 _UNKNOWN_PACKAGE: Final = PackageId("unknown")
-_ONE: Final = ReadLimits(max_records=1)
-_MANY: Final = ReadLimits(max_records=500)
 
 
 class ImportDefectError(StopError):
@@ -187,31 +186,27 @@ class FailureHandler:
         self._ports = ports
         self._exposure = exposure
         self._reach = ports.failpoints.reach
-        self._attempt: Attempt | None = None
-        self._uncounted = 0
-
-    @property
-    def attempt(self) -> Attempt | None:
+        self.attempt: Attempt | None = None
         """The failed attempt whose package comes next."""
-        return self._attempt
+        self._uncounted = 0
 
     def blocking_record(self, records: Iterable[Record]) -> Record | None:
         """Return the record that all others wait for: the one that failed, or the first."""
-        attempt = self._attempt
+        attempt = self.attempt
         return next((record for record in records if attempt is None or record.offset == attempt.offset), None)
 
     def load(self) -> None:
         """Read what an earlier run has stored."""
-        self._attempt = self._ports.target.ledger.attempt()
+        self.attempt = self._ports.target.ledger.attempt()
 
     def forget(self) -> None:
         """Note that a commit went past the failed package."""
-        self._attempt = None
+        self.attempt = None
         self._uncounted = 0
 
     def failures_of(self, offset: Offset) -> int:
         """How often the package at `offset` has failed so far."""
-        return self._attempt.count if self._attempt is not None and self._attempt.offset == offset else 0
+        return self.attempt.count if self.attempt is not None and self.attempt.offset == offset else 0
 
     def handle(self, failure: Failure, after: Position) -> Verdict:
         """Decide and act; `after` is the position past the record.
@@ -247,7 +242,7 @@ class FailureHandler:
         # stored before the pause, so that a process killed during it does not start to count from zero
         attempt = Attempt(offset, count, cause, milliseconds_now(self._ports.clock) + int(pause * 1000))
         self._ports.target.ledger.store_attempt(attempt)
-        self._attempt = attempt
+        self.attempt = attempt
         self._reach(Failpoint.SUBSCRIBER_ATTEMPT_STORED)
 
     def _give_up(self, failure: Failure, cause: FailureCause, attempts: int, after: Position) -> None:
@@ -391,16 +386,12 @@ class Redriver:
         return outcome
 
     def _record(self, entry: GivenUp) -> Record:
-        bounds = self._ports.journal.bounds(self._settings.package_topic)
-        if bounds.earliest_offset <= entry.offset < bounds.next_offset:
-            reader = self._ports.journal.reader(self._settings.package_topic, entry.offset)
-            try:
-                found = reader.read(_ONE, 0.0).records
-            finally:
-                reader.close()
-            if found and found[0].offset == entry.offset:
-                return found[0]
-        raise PackageGoneError(f"the journal does not hold the package at {entry.offset} any more", offset=entry.offset)
+        record = self._ports.journal.record_at(self._settings.package_topic, entry.offset)
+        if record is None:
+            raise PackageGoneError(
+                f"the journal does not hold the package at {entry.offset} any more", offset=entry.offset
+            )
+        return record
 
     def _refuse_unfollowed(self, entry: GivenUp, message: PackageMessage) -> None:
         if not self._importer.is_wanted(message):
@@ -423,22 +414,13 @@ class Redriver:
         start = Offset(last_done + 1)
         if start >= end:
             return
-        reader = self._ports.journal.reader(self._settings.package_topic, start)
-        try:
-            while reader.next_offset < end:
-                records = reader.read(_MANY, 0.0).records
-                for record in records:
-                    # packages from `end` on are imported after this one, and replace its content anyway
-                    if record.offset >= end:
-                        return
-                    try:
-                        yield record.offset, decode_record(record)
-                    except MailboatError:
-                        continue  # it never changed any content
-                if not records:
-                    return
-        finally:
-            reader.close()
+        # packages from `end` on are imported after this one, and replace its content anyway
+        with closing(records_of(self._ports.journal, self._settings.package_topic, start, end)) as records:
+            for record in records:
+                try:
+                    yield record.offset, decode_record(record)
+                except MailboatError:
+                    continue  # it never changed any content
 
 
 def _overlap(some: tuple[NodePath, ...], others: tuple[NodePath, ...]) -> bool:

@@ -17,7 +17,7 @@ from typing import Final
 from mailboat.clock import Deadline, milliseconds_now
 from mailboat.config.document import StagingConfig
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, RetryableError
-from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
+from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record, records_of
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, read_announcement
@@ -77,22 +77,18 @@ class GoldenStatuses:
 
     def __init__(self) -> None:
         """Know nothing."""
-        self._base = Offset(0)
-        self._codes = bytearray()
-
-    @property
-    def base(self) -> Offset:
+        self.base = Offset(0)
         """Nothing below it is kept."""
-        return self._base
+        self._codes = bytearray()
 
     def restart(self, base: Offset) -> None:
         """Forget everything, and keep what concerns packages from `base` on."""
-        self._base = base
+        self.base = base
         self._codes = bytearray()
 
     def note(self, offset: Offset, status: PackageStatus) -> None:
         """Keep a confirmation; the newest of a package counts."""
-        at = offset - self._base
+        at = offset - self.base
         if at < 0:
             return
         if at >= len(self._codes):
@@ -101,14 +97,14 @@ class GoldenStatuses:
 
     def of(self, offset: Offset) -> PackageStatus | None:
         """What was confirmed of a package."""
-        at = offset - self._base
+        at = offset - self.base
         return _STATUSES[self._codes[at]] if 0 <= at < len(self._codes) else None
 
     def trim(self, base: Offset) -> None:
         """Forget what is below `base`."""
-        if base > self._base:
-            del self._codes[: base - self._base]
-            self._base = base
+        if base > self.base:
+            del self._codes[: base - self.base]
+            self.base = base
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -284,13 +280,9 @@ class GoldenWatch:
             return None
         bounds = self._journal.bounds(topic)
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - RETAINED_ANNOUNCEMENTS))
-        reader, found = self._journal.reader(topic, start), None
-        try:
-            while reader.next_offset < bounds.next_offset and (records := reader.read(_READ, 0.0).records):
-                for record in records:
-                    found = self._announcement_in(record) or found
-        finally:
-            reader.close()
+        found = None
+        for record in records_of(self._journal, topic, start, bounds.next_offset):
+            found = self._announcement_in(record) or found
         return found
 
     def _announcement_in(self, record: Record) -> Announced | None:

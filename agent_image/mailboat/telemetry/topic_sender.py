@@ -6,18 +6,16 @@ What was appended but not noted is found on the topic at the next start, so each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import datetime
 from typing import Final
 
 from mailboat.config.receivers import WebhookFormat
-from mailboat.journal.port import Journal, NewRecord, ReadLimits
+from mailboat.journal.port import Journal, NewRecord, records_of
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.telemetry.notice_formats import encode_notice
 from mailboat.telemetry.notices import Notice
 from mailboat.wire.event_documents import JOB_EVENT_HEADERS
 
-_READ: Final = ReadLimits(max_records=200)
 _AT_ONCE: Final = 500
 """Events that are appended together, about 300 bytes each."""
 
@@ -43,10 +41,8 @@ class TopicSender:
         bounds = self._journal.bounds(self._topic)
         # An end behind that of the topic is of an earlier one: events of this one may be anywhere.
         start = max(end, bounds.earliest_offset) if end <= bounds.next_offset else bounds.earliest_offset
-        self._appended = set()
-        with closing(self._journal.reader(self._topic, start)) as reader:
-            while records := reader.read(_READ, 0.0).records:
-                self._appended.update(each.value for each in records if tuple(each.headers) == JOB_EVENT_HEADERS)
+        records = records_of(self._journal, self._topic, start)
+        self._appended = {record.value for record in records if tuple(record.headers) == JOB_EVENT_HEADERS}
 
     def send(self, notices: Sequence[Notice], now: datetime) -> bool:  # noqa: ARG002  # the record has its own time
         """Append what is not on the topic yet; durable on return."""
