@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,17 +11,22 @@ from mailboat.clock import Deadline
 from mailboat.errors import FollowWidenedError, ProcessorFailedError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import NewRecord
+from mailboat.model.changes import Subtrees
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.packages.codec_registry import FILEVAULT, TREE
+from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.port import PackageCodec
+from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.continuity import MAX_PASSED_OVER
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.subscriber import Subscriber
 from mailboat.subscriber.subscriber_settings import Processors
 from mailboat.testing.memory_content import MemoryStore
 from support.crashes import CrashError
-from support.engines import AUTHOR, PACKAGES, Engine, page_source
+from support.engines import AUTHOR, PACKAGES, Engine, EngineParts, memory_engine, page_source
 from support.memory_imports import (
     Hook,
     Notes,
@@ -47,6 +54,29 @@ def test_a_backlog_is_imported_in_one_transaction_with_position_and_confirmation
         (n, PackageStatus.IMPORTED) for n in range(5)
     ]
     assert store.pending == []
+
+
+@pytest.mark.parametrize("before", [1, 5])
+def test_packages_are_read_together_behind_any_number_of_a_format_that_is_read_alone(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    codecs: dict[str, PackageCodec] = {FILEVAULT: FilevaultCodec(), TREE: TreeCodec()}
+    together = list[int]()
+    read_together = TreeCodec.read_together
+
+    def noted(codec: TreeCodec, payloads: Sequence[bytes], *others: Any) -> Subtrees | None:
+        together.append(len(payloads))
+        return read_together(codec, payloads, *others)
+
+    monkeypatch.setattr(TreeCodec, "read_together", noted)
+    with memory_engine(tmp_path, EngineParts(codecs=codecs)) as engine:
+        for package_type, count in ((FILEVAULT, before), (TREE, 6)):
+            publisher = engine.publisher(engine.publishing_with(package_type=package_type))
+            for number in range(count):
+                path = f"/{package_type}-{number}"
+                publisher.publish(add_request([NodePath(path)]), page_source(path))
+        assert run(engine, store, engine.with_settings(is_editable=False)).imported == before + 6
+    assert together == [6]
 
 
 def test_one_that_is_not_editable_confirms_only_what_it_gives_up(engine: Engine, store: MemoryStore) -> None:

@@ -60,7 +60,7 @@ FEW: Final = 4
 """Fewer packages are not worth reading together."""
 
 TRIES: Final = 4
-"""After so many runs that came to nothing, the rest of a batch is imported one by one."""
+"""After so many runs that were read and came to nothing, the rest of a batch is imported one by one."""
 
 
 @dataclass(slots=True)
@@ -543,8 +543,9 @@ class PackageRuns:
         self._next = begin + len(packages)
         subtrees = None if len(packages) < FEW else self._read(packages)
         if subtrees is None:
-            # a batch made to look like runs, and to fail as such, must not be read twice as a whole
-            self._tries -= 1
+            # a batch made to look like runs, and to fail as such, must not be read twice as a whole; where nothing
+            # was read, as of formats that are read alone, other packages may follow that are a run
+            self._tries -= bool(packages)
             return None
         return Run(begin, subtrees)
 
