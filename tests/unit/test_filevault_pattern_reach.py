@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mailboat.errors import LimitExceededError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath, is_within
+from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filter_xml import format_filter, parse_filter
 from mailboat.packages.filevault.pattern_reach import (
     can_match,
@@ -19,6 +20,7 @@ from mailboat.packages.filevault.pattern_reach import (
     with_roots_in_between,
 )
 from mailboat.packages.filevault.patterns import compile_java
+from mailboat.packages.port import PackageContents
 from mailboat.testing.examples import examples
 
 ROOT = NodePath("/content/site/page")
@@ -173,8 +175,9 @@ def test_nodes_that_an_importer_would_skip_become_roots(only: str, ancestors: li
 def test_more_nodes_in_between_than_a_filter_may_have_roots_are_refused() -> None:
     rules = (rule("include", "/c/.*/in"), *(rule("exclude", "/c/.*/no"), rule("include", "/c/.*/in")) * 200)
     own = WorkspaceFilter((FilterSet(NodePath("/c"), rules=rules),))
-    with pytest.raises(LimitExceededError, match="need too many roots"):
-        with_roots_in_between(own, (NodePath(f"/c/{number}") for number in range(26)))
+    directories = [NodePath(f"/c/{number}") for number in range(26)]
+    with pytest.raises(LimitExceededError, match="would have 10854 roots and rules"):
+        FilevaultCodec().check(PackageContents(own, (), directories=directories))
 
 
 @pytest.mark.parametrize("root", ["/content", "/"])

@@ -23,7 +23,7 @@ from mailboat.errors import (
     UntrustedInputError,
     ValueRefusedError,
 )
-from mailboat.model.filters import filter_for
+from mailboat.model.filters import MAX_RULES, filter_for
 from mailboat.model.namespaces import MAX_KEPT_NAMESPACES
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
@@ -213,9 +213,12 @@ def test_a_root_of_everything_owns_what_the_package_has_at_the_top() -> None:
 
 
 def test_a_root_of_everything_is_refused_with_too_many_nodes_at_the_top() -> None:
-    files = {f"n{number}": b"" for number in range(5_001)}
+    """Rules cost nothing more for each of them: only their number counts, for each such root."""
+    files = {f"n{number}": b"" for number in range(MAX_RULES // 2 + 1)}
+    change = FilevaultCodec().read_bytes(package(files, ALL.format("</workspaceFilter>")), LIMITS, None)
+    assert len(change.filter.sets) == len(files) + 1
     with pytest.raises(LimitExceededError, match="5001 nodes at the top"):
-        read(files, ALL.format("</workspaceFilter>"))
+        read(files, ALL.format('<filter root="/"/></workspaceFilter>'))
 
 
 def test_packages_of_everything_that_older_publishers_made_replace_everything() -> None:

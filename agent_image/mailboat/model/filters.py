@@ -180,6 +180,11 @@ class WorkspaceFilter:
         """Whether FileVault's documents matter: mode MERGE takes or skips whole documents."""
         return any(filter_set.mode is ImportMode.MERGE for filter_set in self.sets)
 
+    @property
+    def rule_count(self) -> int:
+        """How many roots and rules it has: a reader of FileVault packages accepts `MAX_RULES` together."""
+        return sum(1 + len(one.rules) + len(one.property_rules) for one in self.sets)
+
     def is_ancestor(self, path: NodePath) -> bool:
         """Whether the path lies above some root, so that content below it may be covered."""
         return any(is_within(candidate.root, path) and candidate.root != path for candidate in self.sets)

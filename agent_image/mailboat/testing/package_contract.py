@@ -30,7 +30,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.model.changes import TreeChange
-from mailboat.model.filters import FilterRule, FilterSet, WorkspaceFilter, filter_for
+from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, WorkspaceFilter, filter_for
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node
 from mailboat.model.paths import NodePath, parent_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
@@ -394,6 +394,17 @@ class PackageContract:
         with pytest.raises(LimitExceededError, match="'Page' and 'page' in one folder"):
             written(codec, PackageContents(deep("/c"), tree, refuse_collisions=True))
         written(codec, PackageContents(deep("/c"), tree[:2], refuse_collisions=True))
+
+    def test_a_filter_that_readers_refuse_is_not_written(self, codec: PackageCodec, way: str) -> None:
+        roots = tuple(FilterSet(NodePath(f"/c/{number:05}")) for number in range(MAX_RULES + 1))
+        rule = FilterRule(is_include=False, pattern=re.compile("/c/x"))
+        for refused in (roots, (FilterSet(NodePath("/c"), rules=(rule,) * (MAX_RULES + 1)),)):
+            with pytest.raises(LimitExceededError, match=r"roots|rules") as caught:
+                codec.check(PackageContents(WorkspaceFilter(refused), ()))
+            assert caught.value.next_step
+        largest = WorkspaceFilter(roots[:MAX_RULES])
+        payload, _ = written(codec, PackageContents(largest, ()))
+        assert read(codec, payload, way).filter == largest
 
     def test_what_would_not_be_written_is_refused_before(self, codec: PackageCodec) -> None:
         tree = [a_folder("/c"), a_folder("/c/Page"), a_file("/c/a.txt", b"x" * 2000), a_folder("/c/page")]

@@ -88,7 +88,11 @@ def encode_header(
     format_pattern: FormatPattern,
     version: int = FORMAT_VERSION,
 ) -> bytes:
-    """The header, framed. Mode `merge`, filters that overlap and nodes that are not above roots raise the version."""
+    """The header, framed. Mode `merge`, filters that overlap and nodes that are not above roots raise the version.
+
+    Raises: LimitExceededError: More roots, or rules of one root, than readers accept.
+    """
+    _check_counts(package_filter.sets)
     ancestors = list(ancestors)
     if package_filter.keeps_documents:
         version = MERGE_VERSION
@@ -103,6 +107,20 @@ def encode_header(
     if inner and version >= MERGE_VERSION:
         content.append(framed(b"\x22", b"".join(inner)))
     return framed(MAGIC, b"".join(content))
+
+
+def _check_counts(sets: tuple[FilterSet, ...]) -> None:
+    for count, what in ((len(sets), "roots"), (max(map(_rule_count, sets), default=0), "rules of one root")):
+        if count > MAX_RULES:
+            raise LimitExceededError(
+                f"the filter of the package would have {count} {what}, which readers refuse",
+                next_step="publish in several requests, or simplify the rules of the filter in the source",
+                limit=MAX_RULES,
+            )
+
+
+def _rule_count(one: FilterSet) -> int:
+    return len(one.rules) + len(one.property_rules)
 
 
 def encode_node_record(path: str, body: bytes, *, is_inner: bool = False) -> bytes:

@@ -18,6 +18,7 @@ from mailboat.content.binaries import content_bytes_of, unread
 from mailboat.content.digest import TreeHash, node_digest
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
+from mailboat.model.filters import MAX_RULES
 from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, EntryCounter, PackedContent
@@ -191,6 +192,13 @@ class FilevaultCodec:
         archive.add_packed(PROPERTIES_XML, packed)
         above = (*(node.path for node in contents.ancestors), *contents.directories)
         written = with_roots_in_between(contents.filter, above)
+        if written.rule_count > MAX_RULES:
+            raise LimitExceededError(
+                f"the filter of the package would have {written.rule_count} roots and rules, which readers refuse",
+                next_step="publish in several requests, or simplify the rules of the filter in the source",
+                entry=FILTER_XML,
+                limit=MAX_RULES,
+            )
         archive.add(FILTER_XML, _encoded(FILTER_XML, format_filter(written), MAX_FILTER_BYTES))
         for name, definitions in contents.node_types.items():
             archive.add(name, definitions)

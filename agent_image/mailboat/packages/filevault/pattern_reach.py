@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mailboat.content.keys import key_of
-from mailboat.errors import LimitExceededError, UsageError
-from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, WorkspaceFilter
+from mailboat.errors import UsageError
+from mailboat.model.filters import FilterRule, FilterSet, WorkspaceFilter
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within, parent_of
 from mailboat.packages.filevault.patterns import ASSERTIONS, LOOKS_AROUND, TOKEN, compile_java, quote_java, range_of
 
@@ -67,9 +67,6 @@ def with_roots_in_between(own: WorkspaceFilter, ancestors: Iterable[NodePath]) -
     """The same coverage, with a root at nodes that rules leave out: an importer skips their directories otherwise.
 
     FileVault enters a directory that is covered, or at or above a root (`Importer.postFilter` of vault-core 4.2.0).
-
-    Raises:
-        LimitExceededError: More roots and rules than readers accept.
     """
     inner = sorted((path for path in ancestors if not own.is_ancestor(path)), key=key_of)
     added: list[FilterSet] = []
@@ -79,14 +76,7 @@ def with_roots_in_between(own: WorkspaceFilter, ancestors: Iterable[NodePath]) -
             added += _without_idle([narrowed(root, path) for root in own.sets_above(path) if not root.is_shallow], path)
     if not added:
         return own
-    found = WorkspaceFilter((*own.sets, *(root for root in added if root not in own.sets)))
-    if sum(1 + len(root.rules) + len(root.property_rules) for root in found.sets) > MAX_RULES:
-        raise LimitExceededError(
-            "the nodes that rules of the filter leave out, above covered ones, need too many roots",
-            next_step="publish in several requests, or simplify the rules of the filter in the source",
-            limit=MAX_RULES,
-        )
-    return found
+    return WorkspaceFilter((*own.sets, *(root for root in added if root not in own.sets)))
 
 
 def _part_within(kept: FilterSet, root: NodePath) -> FilterSet | None:

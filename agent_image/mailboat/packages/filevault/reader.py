@@ -180,17 +180,17 @@ def imported_filter(
     if replaces_root(properties):
         return owned
     names = [place.path for place in aggregates.expand(aggregates.root(top)).children.values()]
-    if len(owned.sets) * len(names) > MAX_RULES:
-        raise LimitExceededError(
-            f"the package has {len(names)} nodes at the top, and a root of its filter is /",
-            next_step="name the roots in the filter",
-            entry=FILTER_XML,
-            limit=MAX_RULES,
-        )
     sets: list[FilterSet] = []
     for filter_set in owned.sets:
         is_root = filter_set.root == ROOT and not filter_set.is_shallow
         sets += [filter_set._replace(root=path) for path in names] if is_root else [filter_set]
+        if len(sets) > MAX_RULES:
+            raise LimitExceededError(
+                f"the package has {len(names)} nodes at the top, and a root of its filter is /",
+                next_step="name the roots in the filter",
+                entry=FILTER_XML,
+                limit=MAX_RULES,
+            )
     return WorkspaceFilter(tuple(sets))
 
 
