@@ -115,6 +115,23 @@ def test_a_document_that_readers_refuse_is_not_written() -> None:
     assert caught.value.where["path"] == CONTENT
 
 
+def test_a_document_with_more_names_than_its_namespaces_allow_is_not_written() -> None:
+    """expat writes the namespace of each name out."""
+    uri = "urn:" + "x" * 2_000
+    few, many = (Node(CONTENT, "nt:unstructured", (), tuple(numbered(count))) for count in (300, 33_500))
+    exchange = Exchange()
+    assert exchange.read(exchange.write([few], properties={"xmlns:acme": uri})[0]) == [few]
+    with pytest.raises(LimitExceededError, match="the URI of a namespace has 2004 characters") as caught:
+        exchange.write([many], properties={"xmlns:acme": uri})
+    assert caught.value.where["path"] == CONTENT
+    assert caught.value.next_step == "use a shorter namespace, or have fewer names in one node"
+
+
+def numbered(count: int) -> Iterator[Property]:
+    """Properties in the namespace of a project."""
+    return (Property(f"acme:{number:05}", ("v",)) for number in range(count))
+
+
 IMAGE = NodePath("/content/x.png")
 CONTENT_OF_IMAGE = NodePath(f"{IMAGE}/jcr:content")
 PNG = Property("jcr:data", (Binary(b"png"),), PropertyType.BINARY)

@@ -45,6 +45,7 @@ from mailboat.packages.filevault.document_text import (
     format_element,
 )
 from mailboat.packages.filevault.elements import UNORDERED_TYPES
+from mailboat.packages.filevault.markup import check_namespaces
 from mailboat.packages.filevault.names import (
     CONTENT_XML,
     DIRECTORY_SUFFIX,
@@ -391,14 +392,9 @@ class Layout:
         except NamespaceUnresolvedError as error:
             error.where["path"] = closed.node.path
             raise
-        content = document.encode()
-        if len(content) > MAX_DOCUMENT_BYTES:
-            raise LimitExceededError(
-                f"the texts of a node need a document of {len(content)} bytes, which readers refuse",
-                path=closed.node.path,
-                limit=MAX_DOCUMENT_BYTES,
-            )
-        self._archive.add(f"{closed.platform}/{CONTENT_XML}", content)
+        entry, content = f"{closed.platform}/{CONTENT_XML}", document.encode()
+        _check_document(closed.node.path, entry, content)
+        self._archive.add(entry, content)
 
     def _named_children(self, closed: _Open) -> list[str]:
         """Children that are named only so that an importer keeps what is below them and is not the package's."""
@@ -437,6 +433,21 @@ class Layout:
             closed.marks.append(Mark.ORDERED)
         if self._settings.on_shortened is not None:
             self._settings.on_shortened(replace(closed.whole or node, child_order=kept))
+
+
+def _check_document(path: NodePath, entry: str, content: bytes) -> None:
+    """Refuse a document that readers refuse. Raises: LimitExceededError."""
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise LimitExceededError(
+            f"the texts of a node need a document of {len(content)} bytes, which readers refuse",
+            path=path,
+            limit=MAX_DOCUMENT_BYTES,
+        )
+    try:
+        check_namespaces(content, entry)
+    except LimitExceededError as error:
+        next_step = "use a shorter namespace, or have fewer names in one node"
+        raise error.with_facts(path=path).with_next_step(next_step) from None
 
 
 def _below(parent: _Open, node: Node) -> str:
