@@ -207,6 +207,10 @@ SHOWN_OTHERWISE = {
     "siblings of one name": Odd(
         {**ABOVE, "content/a": node("", f"<x {KIND} v='1'/><x_x005b_2_x005d_ {KIND}><y {KIND}/></x_x005b_2_x005d_>")}
     ),
+    "bytes in place of an attribute": Odd(
+        {**ABOVE, "content/a": node('t="{Long}1"', f'<k {KIND} u="x"/>')},
+        files={"content/a/t.binary": "bytes", "content/a/k/u.binary": "others"},
+    ),
     "bytes of a file twice": Odd(
         {
             **ABOVE,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from unicodedata import normalize
 
-from mailboat.errors import PackageCorruptError, PathRefusedError
+from mailboat.errors import PackageCorruptError, PathRefusedError, UntrustedInputError
 from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import (
     CONTENT_NODE,
@@ -200,9 +200,13 @@ class Aggregates:
             found = place.document  # FileVault ignores a second one in the directory
         if found is None:
             return None
-        self._documents.check_size(found.size_bytes, found.entry)
         place.entry = found.entry
-        element = self._documents.read(found.read(), found.entry)
+        try:
+            self._documents.check_size(found.size_bytes, found.entry)
+            element = self._documents.read(found.read(), found.entry)
+        except UntrustedInputError as error:
+            error.with_facts(path=place.path)
+            raise
         place.renamed = self._documents.renamed
         _refuse_renamed(place, [place.path])
         return element
@@ -219,15 +223,7 @@ class Aggregates:
     def _around(self, place: Place, defining: Sequence[Element]) -> _Found:
         children: dict[str, Place] = {}
         binaries: list[PropertyFile] = []
-        elements: dict[str, Element] = {}
-        repeated: dict[str, list[Element]] = {}
-        for defined in defining:
-            for element in defined.children:
-                name = self._resolve(element.name, place.entry)
-                before = elements.setdefault(name, element)
-                if before is not element and (element.attributes or element.children):
-                    repeated.setdefault(name, [before]).append(element)
-        elements |= {name: _imported_over(same) for name, same in repeated.items()}
+        elements = self._elements(place, defining)
         for name, element in elements.items():
             if element.attributes or element.children:
                 _child(place, children, name, place.entry, element)
@@ -243,6 +239,22 @@ class Aggregates:
         if self.refuse_collisions and len(children) > 1:
             refuse_collisions(place.path, children)
         return _Found(tuple(elements), children, binaries)
+
+    def _elements(self, place: Place, defining: Sequence[Element]) -> dict[str, Element]:
+        """The elements within, by the names of nodes; those of one name are one."""
+        elements: dict[str, Element] = {}
+        repeated: dict[str, list[Element]] = {}
+        try:
+            for defined in defining:
+                for element in defined.children:
+                    name = self._resolve(element.name, place.entry)
+                    before = elements.setdefault(name, element)
+                    if before is not element and (element.attributes or element.children):
+                        repeated.setdefault(name, [before]).append(element)
+        except PackageCorruptError as error:
+            error.with_facts(path=place.path)
+            raise
+        return elements | {name: _imported_over(same) for name, same in repeated.items()}
 
     def _list(
         self, place: Place, directory: VaultDirectory, children: dict[str, Place], binaries: list[PropertyFile]
@@ -402,8 +414,12 @@ def _child(place: Place, children: dict[str, Place], name: str, entry: str, elem
     if child is None:
         if "/" in name:
             raise PathRefusedError(f"the name {name[:80]!r} has a slash", entry=entry, path=place.path)
-        path, renamed = parse_path(child_of(place.path, name)), () if element is None else place.renamed
-        child = children[name] = Place(path, entry, element, renamed=renamed)
+        try:
+            path = parse_path(child_of(place.path, name))
+        except PathRefusedError as error:
+            error.with_facts(entry=entry)
+            raise
+        child = children[name] = Place(path, entry, element, renamed=() if element is None else place.renamed)
     return child
 
 

@@ -86,7 +86,8 @@ def build_node(node_text: NodeText, refer: Refer) -> Node:
             continue
         if parsed.type is PropertyType.BINARY:
             properties.append(_binary_property(node_text, name, parsed, pending.pop(name, {}), refer))
-        else:
+        elif parsed.is_multiple or None not in pending.get(name, ()):
+            # FileVault sets what an entry has in place of the one value of an attribute; Oak refuses it for a list
             properties.append(Property(name, parsed.values, parsed.type, parsed.is_multiple))
     if pending:
         properties += [_unannounced_property(node_text, name, values) for name, values in pending.items()]

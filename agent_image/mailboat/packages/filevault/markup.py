@@ -91,7 +91,9 @@ class _Doctype:
 
     def refuse(self, *_: object) -> None:
         raise PackageCorruptError(
-            "the document type of an XML document declares entities or attributes, or is too long", entry=self._entry
+            "the document type of an XML document declares entities or attributes, or is too long",
+            next_step="write into the document what they stand for, and remove the document type",
+            entry=self._entry,
         )
 
 

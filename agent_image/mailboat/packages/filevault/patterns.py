@@ -214,7 +214,8 @@ class _Translation:
     def _posix(self, text: str) -> str:
         name = text[3:-1]
         if name not in _POSIX or (name in _CASED and self._ignores_case):
-            raise self._refused(f"{text} is not supported{' where case is ignored' if name in _POSIX else ''}")
+            reason = f"{text} is not supported{' where case is ignored' if name in _POSIX else ''}"
+            raise self._refused(reason).with_next_step("name the characters in the filter, as in [a-zà-ÿ]")
         return _POSIX[name]
 
     def _atom(self, text: str) -> None:

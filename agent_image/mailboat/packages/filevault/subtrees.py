@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from mailboat.errors import UntrustedInputError
 from mailboat.model.nodes import FILE_TYPE, NodeRecord
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.packages.filevault.aggregates import Aggregates, Place, refuse_bad_name, refuse_collisions
@@ -41,7 +42,11 @@ class SubtreeReader:
         if element is None or not element.attributes:
             return None
         taken: list[NodeRecord] = []
-        self._take(element, place.path, place.entry, taken)
+        try:
+            self._take(element, place.path, place.entry, taken)
+        except UntrustedInputError as error:
+            error.with_facts(entry=place.entry, path=place.path)
+            raise
         return taken
 
     def _take(self, element: Element, path: NodePath, entry: str, taken: list[NodeRecord]) -> None:
