@@ -121,7 +121,7 @@ class SimulatedWorker:
         source = LogSource(open_job_topic(self.journal), self.clock, self._chance, failpoints)
         settings = WorkerSettings(name, _SLOTS, {"**": self._begin})
         self._worker = JobWorker(source, settings, self.clock, self._chance, failpoints)
-        # Threads that have ended: `_make_calls` makes the calls in this one, so that one seed gives one order of events.
+        # Threads that have ended: `_make_calls` runs in this one, so that one seed gives one order of events.
         ended = threading.Thread()
         ended.start()
         self._worker._threads += [ended] * _SLOTS

@@ -162,6 +162,7 @@ def test_job_of_other_patterns_than_its_queue_has_now_names_the_older_version() 
     (page,) = fold.table.all()
     assert not plan_claims(fold, "worker", 1).preferred
     assert "older version serves it" in why_pending(fold, page, fold.now_ms)
+    assert older_workers(fold, fold.queues["print"]) == ["old"]
     fold.apply(Offset(len(records)), 1_000, WorkerSeen("oldest", 1, ("print.*",)))
     assert plan_claims(fold, "oldest", 1).preferred == [[page]]
     assert why_pending(fold, page, fold.now_ms) == "starts next"
@@ -173,6 +174,10 @@ def test_jobs_of_an_older_workers_topic_are_left_to_it_in_every_queue(desk: Desk
     (poster,) = desk.source.topic.add([NewJob("print.poster")])
     desk.see(QueueDefined(QueueSettings("print", ["print.poster"])), WorkerSeen("old", 1, ("print.page",)))
     assert jobs_of(desk.poll()) == [poster], "the page stays in the queue that it was added to"
+    fold = desk.source.topic.fold
+    assert older_workers(fold, fold.queues["print"]) == ["old"]
+    desk.see(WorkerSeen("old", 1, ("print.film",)))
+    assert not older_workers(fold, fold.queues["print"]), "it takes no job of the queue"
 
 
 def test_worker_that_ends_its_calls_holds_up_no_newer_one(desk: Desk) -> None:

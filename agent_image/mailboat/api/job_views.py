@@ -122,8 +122,8 @@ class JobQueueView:
         rate: Starts within a time, such as `100/1s`; None is without limit.
         merge: The most jobs of one topic and key that one call takes.
         topics: Patterns of job topics.
-        older_workers: Live workers of an older version that serve the queue: until they stop, newer ones leave it to
-            them.
+        older_workers: Live workers of an older version to which newer ones leave the queue, or jobs that it holds,
+            until they stop.
     """
 
     queue: str

@@ -86,6 +86,7 @@ MAX_LISTED: Final = 1_000
 _MAX_PAYLOADS: Final = 2_000
 """Payloads that one page of a search reads."""
 _MAX_WORKERS: Final = 2_000
+"""Live workers of the topic: each claim is compared with what the others would prefer."""
 _MAX_LEFT: Final = 10_000
 """Workers that left are remembered, so that a request of theirs that is under way does not bring them back."""
 _WORKERS_RETRY_SECONDS: Final = 30.0

@@ -44,6 +44,7 @@ from mailboat.model.jobs import (
     WorkerSeen,
     any_matches,
     job_id,
+    offset_of,
 )
 
 DEFAULT_QUEUE: Final = "default"
@@ -109,11 +110,6 @@ class JobFold:
         """The queues by name, with those that were removed and may still hold jobs."""
         return sorted(self._queue_of_number, key=lambda queue: queue.settings.name)
 
-    def is_live(self, job: JobId, token: Token) -> bool:
-        """Whether the job runs under the lease with this token."""
-        lease = self.leases.get(job)
-        return lease is not None and lease.token == token
-
     def is_served(self, topic: str) -> bool:
         """Whether a live worker takes jobs of this topic; otherwise they are `unassigned`."""
         return any(worker.takes(topic) for worker in self.workers.values() if worker.slots)
@@ -125,7 +121,7 @@ class JobFold:
     def oldest_needed(self) -> Offset | None:
         """The first offset that a job of the table was added at; None if absent. Older records may go."""
         first = self.table.first()
-        return None if first is None else Offset(first // 256)
+        return None if first is None else offset_of(first)
 
     def size_bytes(self) -> int:
         """Estimated bytes of the jobs in memory."""

@@ -71,10 +71,22 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
 
 
 def older_workers(fold: JobFold, queue: Queue) -> Sequence[str]:
-    """Live workers that take jobs of a queue, of an older version than others that do: these leave it to them."""
-    serving = {name: worker for name, worker in fold.workers.items() if takers([worker], queue.settings.topics)}
-    newest = max((worker.rules for worker in serving.values()), default=0)
-    return sorted(name for name, worker in serving.items() if worker.rules < newest)
+    """Live workers of an older version to which newer ones leave jobs of a queue."""
+    alike = {(tuple(each.topics), each.rules): each for each in fold.workers.values()}  # pools have many of one kind
+    older = {
+        kind
+        for kind, one in alike.items()
+        if any(one.rules < other.rules and _is_left_to(fold, queue, one, other) for other in alike.values())
+    }
+    return sorted(name for name, each in fold.workers.items() if (tuple(each.topics), each.rules) in older)
+
+
+def _is_left_to(fold: JobFold, queue: Queue, older: WorkerState, newer: WorkerState) -> bool:
+    patterns, untaken = queue.settings.topics, newer.untaken(fold.topics)
+    # Jobs that were added under other patterns stay in the queue, and the workers that take them may be others.
+    if takers([older], patterns):
+        return bool(takers([newer], patterns) or queue.ready(fold.now_ms, 1, untaken))
+    return bool(queue.ready(fold.now_ms, 1, untaken | older.untaken(fold.topics)))
 
 
 def waits_for(fold: JobFold, worker: str) -> Sequence[str]:

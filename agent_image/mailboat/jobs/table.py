@@ -414,7 +414,7 @@ class JobTable:
             yield name, _little_endian(getattr(self, "_" + name), code)
 
     def restore(self, columns: Mapping[str, bytes], topics: int, queues: int) -> None:
-        """Replace all rows by captured ones. Raises: ValueError: they were not made by `capture`."""
+        """Replace all rows by captured ones. Raises: ValueError: they were not made by `columns`."""
         highest = {"states": JobState.DROPPED, "priorities": Priority.LOW, "topics": topics - 1, "queues": queues - 1}
         lengths = set()
         for name, code in _COLUMNS:  # one after another: all of them twice would be most of what a start takes

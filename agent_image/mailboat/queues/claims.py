@@ -15,6 +15,7 @@ SETTLING_SECONDS: Final = 1.0
 """A position counts when it was announced so long ago: the statuses that belong to it are in the log by then."""
 
 MAX_CLAIMS: Final = 64
+"""Of one subscriber. More announcements within two settling times are a flood."""
 
 
 @dataclass(frozen=True, slots=True)
