@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,8 +20,10 @@ from mailboat.api.job_control import JobControl, JobFilter
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.control.job_service import JobService
+from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.job_worker import Call, Result
 from mailboat.journal.sqlite import SqliteJournal
-from mailboat.model.jobs import JobAction, NewJob, parse_job_id
+from mailboat.model.jobs import JobAction, JobId, NewJob, Outcome, Token, parse_job_id
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.fake_control import FakeControl
 
@@ -188,3 +191,16 @@ def test_jobs_are_added_from_python(boat: Any) -> None:
         assert (shown.data, shown.key, shown.view.state) == ({"to": "mia"}, "k", "queued")
         with pytest.raises(mailboat.errors.UsageError, match="no JSON form"):
             opened.add_job("mail", object())
+
+
+def test_only_the_end_of_a_commands_output_is_read() -> None:
+    script = "head -c 20000000 /dev/zero; echo; echo retry-after: 7; echo no route; exit 75"
+    call = Call({JobId(1): NewJob("purge")}, Token(1), 1)
+    tracemalloc.start()
+    try:
+        result = CommandHandler(["sh", "-c", script])(call)
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result == Result(Outcome.FAIL, "sh exited with 75: no route", 7.0)
+    assert most_bytes < 1_000_000

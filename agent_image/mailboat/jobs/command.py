@@ -51,8 +51,8 @@ class CommandHandler:
             except OSError as error:
                 return Result(Outcome.FAIL, f"{self._arguments[0]} cannot be started: {error.strerror or error}")
             code = self._wait(process, call)
-            output.seek(0)
-            return _result(self._arguments[0], code, output.read()[-_TAIL_BYTES:])
+            output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return _result(self._arguments[0], code, output.read())
 
     def _wait(self, process: subprocess.Popen[bytes], call: Call) -> int:
         try:
