@@ -198,7 +198,8 @@ class Workers:
             outcome = await asyncio.wait_for(self._reconciler.reconcile(key), _LOOK_SECONDS)
             self._metrics.figures(key.kind, key.namespace, key.name, outcome.figures)
         except Exception as error:  # noqa: BLE001  # whatever it is, the other objects go on
-            self._metrics.looked(key.kind, _name_of(error), time.monotonic() - started)
+            name = error.name if isinstance(error, MailboatError) else type(error).__name__
+            self._metrics.looked(key.kind, name, time.monotonic() - started)
             return await self._failed(key, error)
         self._metrics.looked(key.kind, "ready" if outcome.is_ready else "pending", time.monotonic() - started)
         self._failures.pop(key, None)
@@ -215,7 +216,9 @@ class Workers:
         else:
             _LOG.error("%s: a defect", key, exc_info=error)
         if count >= _TOLD_AFTER or not isinstance(error, RetryableError):
-            await self._refuse(key, error if isinstance(error, MailboatError) else _defect_of(error))
+            # of a defect the class and not the text, which may quote what the operator sent
+            text = f"internal error {type(error).__name__} in the operator; its log has the trace"
+            await self._refuse(key, error if isinstance(error, MailboatError) else OperatorDefectError(text))
         wished = error.retry_after_seconds if isinstance(error, RetryableError) else None
         if wished is not None:
             self._held.add(key)
@@ -227,12 +230,3 @@ class Workers:
             await asyncio.wait_for(self._reconciler.refuse(key, error), _LOOK_SECONDS)
         except Exception as second:  # noqa: BLE001  # an object without a status must not end the other ones' work
             _LOG.warning("%s: its status could not be written: %s", key, second)
-
-
-def _name_of(error: Exception) -> str:
-    return error.name if isinstance(error, MailboatError) else type(error).__name__
-
-
-def _defect_of(error: Exception) -> OperatorDefectError:
-    """Names the class of the error and not its text, which may quote what the operator sent."""
-    return OperatorDefectError(f"internal error {type(error).__name__} in the operator; its log has the trace")

@@ -200,10 +200,7 @@ def session_from(settings: Settings, defaults: Defaults, given: SharedOptions) -
         is_verbose=given.is_verbose or before.is_verbose or settings.is_verbose,
         is_home_given=home is not None,
         url=url or (settings.url if home is None else None),
-        token=settings.token if token_file is None else _read_token(token_file),
+        token=settings.token
+        if token_file is None
+        else read_secret(Secret(file=str(token_file)), "--token-file", Path()),
     )
-
-
-def _read_token(file: Path) -> str:
-
-    return read_secret(Secret(file=str(file)), "--token-file", Path())

@@ -25,7 +25,6 @@ from starlette.types import ASGIApp
 
 from mailboat.agent.own_subscribers import OwnSubscribers, SentCommands
 from mailboat.agent.restores import SnapshotRestores
-from mailboat.api.archive import SnapshotView
 from mailboat.api.dashboard_files import DASHBOARD_PATHS, accepts_gzip
 from mailboat.api.records import CallerView, CommandView, document_of
 from mailboat.clock import Clock, SystemClock
@@ -154,8 +153,12 @@ def subscriber_application(
         _read("/status", lambda _: own.status()),
         _read("/history", lambda _: history.total()),
         _read("/memory", lambda _: memory.view()),
-        _read("/subscribers/{name}/history", lambda request: _history_of(history, request), "instance"),
-        _read("/snapshots", lambda _: _snapshots_of(process)),
+        _read(
+            "/subscribers/{name}/history",
+            lambda request: history.of(request.path_params["name"], request.query_params.get("instance")),
+            "instance",
+        ),
+        _read("/snapshots", lambda _: snapshot_views(process.workspace.blobs)),
         _read("/restores", lambda _: process.restores.restores()),
         _restore(process.restores),
         _read("/errors", lambda request: _failed(own, request), "subscriber", "page", "max_items"),
@@ -279,14 +282,6 @@ async def _list_paths(_: Request) -> Response:
 def _caller_of(request: Request) -> CallerView:
     caller = request.state.call.caller or LOCAL
     return CallerView(caller.name, tuple(sorted(map(str, caller.verbs))), SCOPE)
-
-
-def _history_of(history: LagHistory, request: Request) -> object:
-    return history.of(request.path_params["name"], request.query_params.get("instance"))
-
-
-def _snapshots_of(process: AgentProcess) -> list[SnapshotView]:
-    return snapshot_views(process.workspace.blobs)
 
 
 def _failed(own: OwnSubscribers, request: Request) -> object:

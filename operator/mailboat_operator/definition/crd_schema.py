@@ -7,12 +7,13 @@ a rule with a message in words instead of a pattern, which would be answered wit
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 from mailboat.config.section_keys import REQUIRED, Shape
 
 from mailboat_operator.definition.encoder import encode, encode_field
-from mailboat_operator.definition.fields import Key, Renamed, Rule, keys_of, renamed_of, rules_of
+from mailboat_operator.definition.fields import Key, Rule, keys_of, renamed_of, rules_of
 
 _LARGEST: Final = 2**31 - 1
 
@@ -49,13 +50,11 @@ def _section(record: type, *, is_asked: bool) -> dict[str, Any]:
     return {**schema, "x-kubernetes-validations": rules} if rules else schema
 
 
-def _renamed_rules(record: type) -> list[Rule]:
-    return [_renamed_rule(renamed, f"self.{renamed.former}") for renamed in renamed_of(record).values()]
-
-
-def _renamed_rule(one: Renamed, value: str) -> Rule:
-    former = "" if one.default is None else f" || {value} == {json.dumps(one.default)}"
-    return Rule(f"!has({value}){former}", one.message, f".{one.former}")
+def _renamed_rules(record: type) -> Iterator[Rule]:
+    for renamed in renamed_of(record).values():
+        value = f"self.{renamed.former}"
+        former = "" if renamed.default is None else f" || {value} == {json.dumps(renamed.default)}"
+        yield Rule(f"!has({value}){former}", renamed.message, f".{renamed.former}")
 
 
 def _field(key: Key, *, is_asked: bool) -> dict[str, Any]:

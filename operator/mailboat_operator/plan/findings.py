@@ -159,13 +159,13 @@ def conditions_after(
 
 
 def _condition(before: Condition | None, found: Finding, generation: int, now: datetime) -> Condition:
-    since = before.last_transition_at if before is not None and before.status == found.status else _seconds(now)
+    since = (
+        before.last_transition_at
+        if before is not None and before.status == found.status
+        else now.replace(microsecond=0)
+    )
     message = found.message[:LONGEST_MESSAGE]
     return Condition(found.type, found.status, found.reason, message, generation, since)
-
-
-def _seconds(moment: datetime) -> datetime:
-    return moment.replace(microsecond=0)
 
 
 def _standing(main: Finding, *, moving: bool, stuck: bool) -> Sequence[Finding]:

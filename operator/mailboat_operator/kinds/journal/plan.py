@@ -148,7 +148,8 @@ def _plan_deleted(journal: Journal, live: Live, reclaimed: Sequence[str], now: d
         f"waits for the deletion of {', '.join(waited_for)}; to keep the topics, set topics.reclaimPolicy to Retain"
     )
     plan = _plan(journal, BrokersFound(), live, under_way("TopicsGoing", message), now)
-    return replace(plan, actions=tuple(deletion(key, live) for key in ours if not _is_going(live[key])))
+    staying = [key for key in ours if live[key]["metadata"].get("deletionTimestamp") is None]
+    return replace(plan, actions=tuple(deletion(key, live) for key in staying))
 
 
 def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequence[Finding], now: datetime) -> Plan:
@@ -204,37 +205,24 @@ def _retention(settings: TopicSettings) -> TopicRetention:
 
 def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
     """What the Topics that are not ready say; the Journal is stalled if one of them is."""
-    troubled = [(key.name, _ready_condition(manifest)) for key, manifest in sorted(live.items())]
-    reasons = [f"{name}: {one.get('reason')}: {one.get('message')}" for name, one in troubled if one.get("reason")]
-    is_stuck = any(_condition(manifest, STALLED).get("status") == "True" for manifest in live.values())
-    message = "; ".join([text, *reasons[:1]])
-    if not is_stuck:
-        return under_way(TOPICS_NOT_READY, message)
-    stuck = [_condition(manifest, STALLED) for manifest in live.values()]
-    conflicts = [
-        condition["reason"]
-        for condition in stuck
-        if condition.get("status") == "True" and condition["reason"] in CONFLICTS
+    found = [(key.name, _condition(manifest, READY)) for key, manifest in sorted(live.items())]
+    reasons = [
+        f"{name}: {condition.get('reason')}: {condition.get('message')}"
+        for name, condition in found
+        if condition.get("reason") and condition.get("status") != "True"
     ]
+    message = "; ".join([text, *reasons[:1]])
+    standings = [_condition(manifest, STALLED) for manifest in live.values()]
+    stuck = [condition["reason"] for condition in standings if condition.get("status") == "True"]
+    if not stuck:
+        return under_way(TOPICS_NOT_READY, message)
+    conflicts = [reason for reason in stuck if reason in CONFLICTS]
     return stalled(conflicts[0] if conflicts else TOPICS_NOT_READY, message)
 
 
-def _is_going(manifest: Manifest) -> bool:
-    return manifest["metadata"].get("deletionTimestamp") is not None
-
-
 def _ready_count(live: Live) -> int:
-    return sum(_is_ready(manifest) for key, manifest in live.items() if key.kind == "Topic")
-
-
-def _is_ready(manifest: Manifest) -> bool:
-    return _condition(manifest, READY).get("status") == "True"
-
-
-def _ready_condition(manifest: Manifest) -> Mapping[str, str]:
-    """The condition Ready if it does not hold; empty if it does, or is not known yet."""
-    found = _condition(manifest, READY)
-    return {} if found.get("status") == "True" else found
+    topics = (manifest for key, manifest in live.items() if key.kind == "Topic")
+    return sum(_condition(manifest, READY).get("status") == "True" for manifest in topics)
 
 
 def _condition(manifest: Manifest, kind: str) -> Mapping[str, str]:

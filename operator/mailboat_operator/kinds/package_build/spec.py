@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Annotated, ClassVar
 
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import Status
-from mailboat_operator.definition.fields import Field, Rule
+from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import (
     CANT_BE_CONTENT,
     CONTENT_PATH,
@@ -103,8 +103,8 @@ class BuildPhase(enum.StrEnum):
 
 def _unchangeable(name: str) -> Rule:
     """A field stays as it was, unless it is the pattern of runs to come."""
-    same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
-    return Rule(f"has(self.schedule) || ({same})", f"{name} can't be changed: {_ONCE}", f".{name}")
+    rule = unchangeable(name, _ONCE)
+    return replace(rule, expression=f"has(self.schedule) || ({rule.expression})")
 
 
 class Budget(Frozen):

@@ -32,11 +32,6 @@ async def observe_publisher(reader: ClusterReader, publisher: Publisher) -> Work
     if not is_left_alone:
         claims = await reader.claims(metadata.namespace, around.children, metadata.name, publisher.spec.volume)
         around = replace(around, claims=claims)
-    if not is_left_alone and _is_running(around, publisher.metadata.name):
+    if not is_left_alone and count_of(around.children, metadata.name, "readyReplicas") > 0:
         around = replace(around, answering=[publisher], fleet=await reader.fleet([publisher]))
     return around
-
-
-def _is_running(around: WorkloadContext, name: str) -> bool:
-    """Whether there is a pod that can be asked."""
-    return count_of(around.children, name, "readyReplicas") > 0
