@@ -275,7 +275,6 @@ def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:
 
 
 def _budget_of(cutting: CutOptions) -> Budget:
-
     return Budget(parse_size(cutting.budget), cutting.nodes)
 
 

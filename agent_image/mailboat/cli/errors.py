@@ -9,7 +9,7 @@ import typer
 
 from mailboat.api.confirmations import REDRIVE
 from mailboat.api.control import Control, error_pages
-from mailboat.api.records import CauseView, GivenUpPage, GivenUpView, document_of
+from mailboat.api.records import GivenUpView, document_of
 from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.help_page import command_group
@@ -58,7 +58,7 @@ def list_errors(
 ) -> None:
     """List the packages in the error queues, and the failed calls of the hook `after`."""
     with session.control() as control:
-        pages = _pages(control, name)
+        pages = list(error_pages(control, name))
         found = [item for page in pages for item in page.items]
     if pages[-1].dropped:
         session.note(f"{count_text(pages[-1].dropped, 'entry')} dropped to bound the agent's memory: not listed here")
@@ -90,7 +90,7 @@ def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
     yield f"paths     {' '.join(one.paths) or ABSENT}{more}"
     yield f"status    {_status_text(one)}" + (f" after {count_text(one.attempts, 'attempt')}" if one.attempts else "")
     if one.error is not None:
-        yield f"error     {_error_text(one.error)}"
+        yield f"error     {one.error.code}: {one.error.message}"
         yield from ([f"path      {one.error.path}"] if one.error.path else [])
     yield from (f"          {line}" for line in trace.splitlines())
     if one.kind != _RETRYING:
@@ -109,7 +109,7 @@ def redrive(
     if everything is bool(offsets):
         raise UsageError("specify offsets or --all", next_step=f"mailboat errors ls {name}")
     with session.control() as control:
-        pages = _pages(control, name) if everything else []
+        pages = list(error_pages(control, name)) if everything else []
         wanted = [item.offset for page in pages for item in page.items if item.kind != _RETRYING] or list(offsets or ())
         answers = [
             answer
@@ -119,13 +119,8 @@ def redrive(
     show_commands(session, answers, wait, empty="nothing was given up")
 
 
-def _pages(control: Control, name: str | None) -> list[GivenUpPage]:
-
-    return list(error_pages(control, name))
-
-
 def _entry(control: Control, name: str, offset: int) -> GivenUpView:
-    found = [item for page in _pages(control, name) for item in page.items if item.offset == offset]
+    found = [item for page in error_pages(control, name) for item in page.items if item.offset == offset]
     if found:
         return min(found, key=lambda one: one.kind != _IMPORT)
     raise UsageError(
@@ -155,16 +150,12 @@ def row_of(one: GivenUpView) -> list[str]:
         _status_text(one),
         ABSENT if one.attempts is None else str(one.attempts),
         _paths_text(one),
-        ABSENT if one.error is None else _error_text(one.error),
+        ABSENT if one.error is None else f"{one.error.code}: {one.error.message}",
     ]
 
 
 def _status_text(one: GivenUpView) -> str:
     return _KINDS.get(one.kind) or f"given up {time_text(one.given_up_at) or ''}".rstrip()
-
-
-def _error_text(error: CauseView) -> str:
-    return f"{error.code}: {error.message}"
 
 
 def _paths_text(one: GivenUpView) -> str:
