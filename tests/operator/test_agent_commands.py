@@ -128,7 +128,7 @@ def test_the_command_of_job_workers_is_known(stored: Any) -> None:
 
 def test_the_command_of_a_build_is_known(stored: Any) -> None:
     publisher, journal = stored("Publisher"), stored("Journal")
-    run = SparkRun(stored("PackageBuild"), 1, "build-1", journal.spec, publisher.spec.source, IMAGE)
+    run = SparkRun(stored("PackageBuild"), 1, publisher, journal.spec, publisher.spec.source, IMAGE)
     arguments = [
         kubeflow_application(run)["spec"]["arguments"],
         apache_application(run)["spec"]["driverArgs"],

@@ -8,8 +8,9 @@ it was keeps its transition time, so that a reconciliation without news writes n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mailboat.errors import (
     BrokersRefusedError,
@@ -23,10 +24,10 @@ from mailboat.errors import (
     SecretMissingError,
 )
 
-from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.definition.conditions import Condition, ConditionStatus, Status
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.plan.actions import Hold, Plan, Report, Severity
+from mailboat_operator.plan.actions import Action, Hold, Plan, Report, Severity
 from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.plan.labels import FINALIZER, PAUSED
 
@@ -43,6 +44,8 @@ FORMER_CHILD_EXISTS: Final = "FormerChildExists"
 NAME_TAKEN: Final = "NameTaken"
 
 LONGEST_MESSAGE: Final = 1024
+
+S = TypeVar("S", bound=Status)
 
 UPSTREAM_ERRORS: Final = (
     BrokersRefusedError,
@@ -156,6 +159,21 @@ def conditions_after(
     """
     known = {condition.type: condition for condition in before}
     return tuple(_condition(known.get(finding.type), finding, generation, now) for finding in findings)
+
+
+def plan_status(
+    metadata: Metadata, before: S, status: S, findings: Iterable[Finding], now: datetime, actions: Iterable[Action] = ()
+) -> Plan:
+    """The actions, and the status with what was found.
+
+    No write without a change: each one is an event of the watch, and would plan the object again.
+    """
+    status = replace(
+        status,
+        observed_generation=metadata.generation,
+        conditions=conditions_after(before.conditions, findings, metadata.generation, now),
+    )
+    return Plan(tuple(actions), None if status == before else encode(status))
 
 
 def _condition(before: Condition | None, found: Finding, generation: int, now: datetime) -> Condition:

@@ -16,7 +16,6 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ConditionStatus
-from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.distribution.spec import (
     Distribution,
     DistributionState,
@@ -26,7 +25,7 @@ from mailboat_operator.kinds.distribution.spec import (
 from mailboat_operator.kinds.finished import pause_after_finishing, plan_finished
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.actions import Action, Plan, Report, RequestPackage, Severity
-from mailboat_operator.plan.findings import Finding, conditions_after, is_paused, ready, stalled, under_way
+from mailboat_operator.plan.findings import Finding, is_paused, plan_status, ready, stalled, under_way
 from mailboat_operator.workload.fleet import is_of_pool, problem_of, subscribers_of
 
 DISTRIBUTED: Final = "Distributed"
@@ -211,13 +210,7 @@ def _finished(
 
 
 def _plan(distribution: Distribution, status: DistributionStatus, findings: Sequence[Finding], now: datetime) -> Plan:
-    generation, before = distribution.metadata.generation, distribution.status
-    status = replace(
-        status,
-        observed_generation=generation,
-        conditions=conditions_after(before.conditions, findings, generation, now),
-    )
-    return Plan((), None if status == before else encode(status))
+    return plan_status(distribution.metadata, distribution.status, status, findings, now)
 
 
 def _distributed(truth: ConditionStatus, reason: str, message: str) -> Finding:

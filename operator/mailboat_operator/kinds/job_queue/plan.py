@@ -18,7 +18,6 @@ from mailboat.frozen import Frozen
 from mailboat.model.jobs import QueueKind, QueueSettings
 
 from mailboat_operator.definition.conditions import ConditionStatus, ReclaimPolicy
-from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_queue.manifests import ENDING, most_workers, owner_of_queue, queue_children, queue_keys
 from mailboat_operator.kinds.job_queue.spec import JobQueue, JobQueueStatus, Workers
 from mailboat_operator.kinds.publisher.spec import Publisher
@@ -39,9 +38,9 @@ from mailboat_operator.plan.child_manifest import ChildKey, digest_of
 from mailboat_operator.plan.children import Live, name_conflict, plan_children, plan_unwanted
 from mailboat_operator.plan.findings import (
     Finding,
-    conditions_after,
     is_paused,
     pause_of,
+    plan_status,
     ready,
     stalled,
     suspended,
@@ -287,15 +286,10 @@ def _plan(
     applied: str | None = None,
 ) -> Plan:
     """The plan with its status; `applied` is the digest of settings that its actions leave in the journal."""
-    generation, before = queue.metadata.generation, queue.status
-    status = replace(
-        _with_counts(before, _view(queue, seen)),
-        observed_generation=generation,
-        conditions=conditions_after(before.conditions, findings, generation, seen.now),
-    )
+    status = _with_counts(queue.status, _view(queue, seen))
     if applied is not None:
         status = replace(status, applied=applied, suspended=queue.spec.suspend or None)
-    return Plan(tuple(actions), None if status == before else encode(status))
+    return plan_status(queue.metadata, queue.status, status, findings, seen.now, actions)
 
 
 def _with_counts(before: JobQueueStatus, view: JobQueueView | None) -> JobQueueStatus:

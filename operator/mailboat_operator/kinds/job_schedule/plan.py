@@ -16,7 +16,6 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
 from mailboat.model.jobs import Missed, NewJob, Schedule
 
-from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.actions import (
@@ -33,9 +32,9 @@ from mailboat_operator.plan.actions import (
 from mailboat_operator.plan.child_manifest import digest_of
 from mailboat_operator.plan.findings import (
     Finding,
-    conditions_after,
     is_paused,
     pause_of,
+    plan_status,
     ready,
     stalled,
     suspended,
@@ -166,13 +165,10 @@ def _plan(
     applied: str | None = None,
 ) -> Plan:
     """The plan with its status; `applied` is the digest that its actions leave in the journal, empty for none."""
-    generation, before, view = schedule.metadata.generation, schedule.status, _view(schedule, seen)
+    before, view = schedule.status, _view(schedule, seen)
     status = replace(
-        before,
-        observed_generation=generation,
-        conditions=conditions_after(before.conditions, findings, generation, seen.now),
-        next_at=before.next_at if seen.schedules is None else None if view is None else view.next_at,
+        before, next_at=before.next_at if seen.schedules is None else None if view is None else view.next_at
     )
     if applied is not None:
         status = replace(status, applied=applied or None, next_at=status.next_at if applied else None)
-    return Plan(tuple(actions), None if status == before else encode(status))
+    return plan_status(schedule.metadata, before, status, findings, seen.now, actions)

@@ -28,8 +28,8 @@ from mailboat_operator.plan.findings import (
     STALLED,
     TOPICS_NOT_READY,
     Finding,
-    conditions_after,
     is_paused,
+    plan_status,
     ready,
     stalled,
     suspended,
@@ -153,16 +153,14 @@ def _plan_deleted(journal: Journal, live: Live, reclaimed: Sequence[str], now: d
 
 
 def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequence[Finding], now: datetime) -> Plan:
-    generation, before = journal.metadata.generation, journal.status
+    before = journal.status
     status = replace(
         before,
-        observed_generation=generation,
-        conditions=conditions_after(before.conditions, findings, generation, now),
         cluster_id=before.cluster_id if brokers.cluster_id is None else brokers.cluster_id,
         brokers=before.brokers if brokers.brokers is None else brokers.brokers,
         topics_ready=_topics_ready(journal, brokers, live),
     )
-    return Plan((), None if status == before else encode(status))
+    return plan_status(journal.metadata, before, status, findings, now)
 
 
 def _topics_ready(journal: Journal, brokers: BrokersFound, live: Live) -> str | None:

@@ -1,8 +1,8 @@
 """What a bulk build asks of Spark, in words that neither of its operators has: pods, arguments, settings.
 
-`spark_kubeflow` and `spark_apache` write it down for their operator. Pods are restricted ones, like agents': no root,
-no capabilities, a root file system that can't be written. Only the driver speaks to the Kubernetes API. Credentials
-are files of mounted Secrets, in driver and executors alike.
+`kubeflow_application` and `apache_application` write it down for their operator. Pods are restricted ones, like
+agents': no root, no capabilities, a root file system that can't be written. Only the driver speaks to the Kubernetes
+API. Credentials are files of mounted Secrets, in driver and executors alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.journal.spec import JournalSpec
-from mailboat_operator.kinds.package_build.spec import Driver, Executors, PackageBuild
+from mailboat_operator.kinds.package_build.spec import Driver, Executors, PackageBuild, SparkOperator
 from mailboat_operator.kinds.publisher.manifests import SOURCE_FOLDER, publisher_config, source_mount, source_volume
 from mailboat_operator.kinds.publisher.spec import Publisher, Source
 from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, Manifest, Owner
@@ -46,12 +46,12 @@ _SETTINGS: Final = MappingProxyType(
 
 
 class SparkRun(Frozen):
-    """One attempt of a build.
+    """One attempt of a build, with everything that its application is rendered from.
 
     Attributes:
         build: Which.
         number: Of the attempt, from 1.
-        build_id: The same for all attempts, so that each goes on where the one before stopped.
+        publisher: In whose name it is built.
         journal: Where it is published.
         source: What is read.
         image: What driver and executors run.
@@ -59,25 +59,15 @@ class SparkRun(Frozen):
 
     build: PackageBuild
     number: int
-    build_id: str
+    publisher: Publisher
     journal: JournalSpec
     source: Source
     image: AgentImage
 
     @property
-    def name(self) -> str:
-        """Of the application: another one for each attempt, so that none is mistaken for the one before."""
-        return application_name(self.build, self.number)
-
-    @property
     def owner(self) -> Owner:
         """Whose children these are."""
         return owner_of_build(self.build)
-
-    @property
-    def ending(self) -> str:
-        """What the application is called beyond its owner's name."""
-        return str(self.number)
 
     @property
     def source_folder(self) -> str:
@@ -96,16 +86,27 @@ class SparkRun(Frozen):
             *(root.replace("$", "$$") for root in spec.roots),  # the kubelet replaces $(NAME) in arguments
             f"--into={CONFIG_FOLDER}/{CONFIG_FILE}",
             f"--home={HOME_FOLDER}",
-            f"--build-id={self.build_id}",
+            f"--build-id={build_id_of(self.build)}",
             f"--budget={spec.budget.size_bytes}",
             f"--nodes={spec.budget.nodes}",
             "--master=submitted",
         ]
 
     @property
-    def settings(self) -> dict[str, str]:
-        """Of Spark, as far as both operators leave them to it."""
-        return dict(_SETTINGS)
+    def config(self) -> Manifest:
+        """The ConfigMap, which the driver reads: the same for all attempts."""
+        return config_map(self.owner, driver_config(self.publisher, self.journal))
+
+    @property
+    def application(self) -> Manifest:
+        """The SparkApplication, as its operator reads it."""
+        render = kubeflow_application if self.build.spec.engine is SparkOperator.KUBEFLOW else apache_application
+        return render(self)
+
+
+def build_id_of(build: PackageBuild) -> str:
+    """Names the build in the journal: that of this very object, so that each attempt goes on where the last stopped."""
+    return build.status.build_id or build.metadata.uid
 
 
 def owner_of_build(build: PackageBuild) -> Owner:
@@ -114,13 +115,8 @@ def owner_of_build(build: PackageBuild) -> Owner:
 
 
 def application_name(build: PackageBuild, attempt: int) -> str:
-    """What the application of an attempt is called."""
+    """What the application of an attempt is called, so that none is mistaken for the one before."""
     return owner_of_build(build).name_of(str(attempt))
-
-
-def build_config_map(build: PackageBuild, publisher: Publisher, journal: JournalSpec) -> Manifest:
-    """What the driver reads."""
-    return config_map(owner_of_build(build), driver_config(publisher, journal))
 
 
 def driver_config(publisher: Publisher, journal: JournalSpec) -> Config:
@@ -128,16 +124,6 @@ def driver_config(publisher: Publisher, journal: JournalSpec) -> Config:
     return replace(
         publisher_config(publisher, journal), http=HttpConfig(), agents=AgentsConfig(), events=EventsConfig()
     )
-
-
-def driver_template(run: SparkRun) -> Manifest:
-    """The driver's pod: it makes the executors, and has an account for that."""
-    return _template(run, DRIVER_CONTAINER, has_token=True)
-
-
-def executor_template(run: SparkRun) -> Manifest:
-    """The executors' pods; they need nothing of the cluster."""
-    return _template(run, EXECUTOR_CONTAINER, has_token=False)
 
 
 def memory(amount: Driver | Executors) -> str:
@@ -150,7 +136,8 @@ def cpu_request(amount: Driver | Executors) -> str:
     return str(amount.cores) if amount.cpu_request is None else amount.cpu_request
 
 
-def _template(run: SparkRun, container: str, *, has_token: bool) -> Manifest:
+def _template(run: SparkRun, container: str) -> Manifest:
+    """A pod. The driver's has an account, as it makes the executors; these need nothing of the cluster."""
     spec, wanted = run.build.spec, run.build.spec.template
     secrets = tuple(dict.fromkeys((*spec.image_pull_secrets, *wanted.spec.image_pull_secrets)))
     metadata: Manifest = {"labels": {**wanted.metadata.labels, **run.owner.labels}}
@@ -160,7 +147,7 @@ def _template(run: SparkRun, container: str, *, has_token: bool) -> Manifest:
         "metadata": metadata,
         "spec": {
             **placed(replace(wanted.spec, image_pull_secrets=secrets), run.owner.labels),
-            "automountServiceAccountToken": has_token,
+            "automountServiceAccountToken": container == DRIVER_CONTAINER,
             "enableServiceLinks": False,
             "containers": [
                 {
@@ -205,24 +192,24 @@ def kubeflow_application(run: SparkRun) -> Manifest:
         **({} if run.image.pull_policy is None else {"imagePullPolicy": run.image.pull_policy}),
         "mainApplicationFile": DRIVER_FILE,
         "arguments": run.arguments,
-        "sparkConf": run.settings,
+        "sparkConf": dict(_SETTINGS),
         "restartPolicy": {"type": "Never"},
         "driver": {
             "cores": spec.driver.cores,
             "coreRequest": cpu_request(spec.driver),
             "memory": memory(spec.driver),
             "serviceAccount": spec.service_account_name,
-            "template": driver_template(run),
+            "template": _template(run, DRIVER_CONTAINER),
         },
         "executor": {
             "instances": spec.executors.instances,
             "cores": spec.executors.cores,
             "coreRequest": cpu_request(spec.executors),
             "memory": memory(spec.executors),
-            "template": executor_template(run),
+            "template": _template(run, EXECUTOR_CONTAINER),
         },
     }
-    return run.owner.child(KUBEFLOW_APPLICATION, run.ending, {"spec": content})
+    return run.owner.child(KUBEFLOW_APPLICATION, str(run.number), {"spec": content})
 
 
 _MILLISECONDS: Final = 1000
@@ -238,8 +225,8 @@ def apache_application(run: SparkRun) -> Manifest:
         "pyFiles": DRIVER_FILE,
         "driverArgs": run.arguments,
         "sparkConf": _settings(run),
-        "driverSpec": {"podTemplateSpec": driver_template(run)},
-        "executorSpec": {"podTemplateSpec": executor_template(run)},
+        "driverSpec": {"podTemplateSpec": _template(run, DRIVER_CONTAINER)},
+        "executorSpec": {"podTemplateSpec": _template(run, EXECUTOR_CONTAINER)},
         "applicationTolerations": {
             "restartConfig": {"restartPolicy": "Never"},
             "resourceRetainPolicy": "OnFailure",
@@ -251,16 +238,16 @@ def apache_application(run: SparkRun) -> Manifest:
             },
         },
     }
-    return run.owner.child(APACHE_APPLICATION, run.ending, {"spec": content})
+    return run.owner.child(APACHE_APPLICATION, str(run.number), {"spec": content})
 
 
 def _settings(run: SparkRun) -> dict[str, str]:
     spec, image = run.build.spec, run.image
     policy = {} if image.pull_policy is None else {"spark.kubernetes.container.image.pullPolicy": image.pull_policy}
     return {
-        **run.settings,
+        **_SETTINGS,
         **policy,
-        "spark.app.name": run.name,
+        "spark.app.name": application_name(run.build, run.number),
         "spark.kubernetes.container.image": image.name,
         "spark.kubernetes.authenticate.driver.serviceAccountName": spec.service_account_name,
         "spark.kubernetes.driver.request.cores": cpu_request(spec.driver),

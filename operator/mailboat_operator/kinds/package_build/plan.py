@@ -16,22 +16,19 @@ from typing import Final
 from mailboat.api.records import BuildView
 
 from mailboat_operator.definition.conditions import ConditionStatus
-from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.finished import pause_after_finishing, plan_finished
-from mailboat_operator.kinds.package_build.manifests import application_name
+from mailboat_operator.kinds.package_build.manifests import SparkRun, application_name, build_id_of
 from mailboat_operator.kinds.package_build.prerequisites import (
-    BuildContext,
     BuildObservation,
     application_key,
-    build_id_of,
-    ground_of,
+    run_of_attempt,
 )
 from mailboat_operator.kinds.package_build.spark_state import Application, ApplicationState, application_of
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild, PackageBuildStatus
 from mailboat_operator.kinds.package_build.timetable import BuildRuns, plan_timetable
 from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
 from mailboat_operator.plan.children import deletion, plan_children
-from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, suspended, under_way
+from mailboat_operator.plan.findings import Finding, plan_status, ready, stalled, suspended, under_way
 
 COMPLETE: Final = "Complete"
 # Progress comes from the publisher's agent, which the watch does not see.
@@ -60,23 +57,23 @@ def plan_build(build: PackageBuild, seen: BuildObservation) -> Plan:
         return plan_finished(build, seen.around.now)
     if build.spec.suspend:
         return _suspended(build, seen)
-    ground = ground_of(build, seen)
-    return _decided(ground, seen) if isinstance(ground, BuildContext) else _blocked(build, seen, ground)
+    found = run_of_attempt(build, seen)
+    return _decided(found, seen) if isinstance(found, SparkRun) else _blocked(build, seen, found)
 
 
-def _decided(ground: BuildContext, seen: BuildObservation) -> Plan:
-    build = ground.build
+def _decided(run: SparkRun, seen: BuildObservation) -> Plan:
+    build = run.build
     if _is_over_time(build, seen.around.now):
         message = f"it was not complete within {build.spec.active_deadline_seconds} s of its first attempt"
         return _failed(build, seen, build.status, ("DeadlineExceeded", message), _removed(build, seen))
     if build.status.retry_at is not None:
-        return _retried(ground, seen, build.status.retry_at)
+        return _retried(run, seen, build.status.retry_at)
     attempt = build.status.attempt or 1
     found = seen.around.children.get(application_key(build, attempt))
     # the status names an attempt only after its application was requested: a crash in between starts it again, by name
     if found is None or build.status.attempt is None:
-        return _started(ground, seen, attempt)
-    return _followed(ground, seen, application_of(build.spec.engine, found))
+        return _started(run, seen, attempt)
+    return _followed(run, seen, application_of(build.spec.engine, found))
 
 
 def _blocked(build: PackageBuild, seen: BuildObservation, findings: Sequence[Finding]) -> Plan:
@@ -91,9 +88,9 @@ def _suspended(build: PackageBuild, seen: BuildObservation) -> Plan:
     return replace(_plan(build, status, findings, seen), actions=tuple(_removed(build, seen)))
 
 
-def _started(ground: BuildContext, seen: BuildObservation, attempt: int) -> Plan:
+def _started(run: SparkRun, seen: BuildObservation, attempt: int) -> Plan:
     """Ask for the application of an attempt, unless it is there already, from before a crash."""
-    build, children = ground.build, seen.around.children
+    build, children = run.build, seen.around.children
     status = replace(
         build.status,
         phase=BuildPhase.STARTING,
@@ -105,23 +102,23 @@ def _started(ground: BuildContext, seen: BuildObservation, attempt: int) -> Plan
     )
     plan = _plan(build, status, _waiting(status, f"SparkApplication {status.application} (new)"), seen)
     actions = [
-        *plan_children([ground.config], children),
+        *plan_children([run.config], children),
         *(_removed(build, seen) if build.status.attempt not in {None, attempt} else ()),
-        *(() if application_key(build, attempt) in children else (Apply(ground.application(attempt)),)),
+        *(() if application_key(build, attempt) in children else (Apply(replace(run, number=attempt).application),)),
     ]
     return replace(plan, actions=tuple(actions), again_seconds=_WATCH_SECONDS)
 
 
-def _retried(ground: BuildContext, seen: BuildObservation, retry_at: datetime) -> Plan:
+def _retried(run: SparkRun, seen: BuildObservation, retry_at: datetime) -> Plan:
     rest = (retry_at - seen.around.now).total_seconds()
     if rest <= 0:
-        return _started(ground, seen, (ground.build.status.attempt or 0) + 1)
+        return _started(run, seen, (run.build.status.attempt or 0) + 1)
     return Plan((), None, rest)
 
 
-def _followed(ground: BuildContext, seen: BuildObservation, application: Application) -> Plan:
+def _followed(run: SparkRun, seen: BuildObservation, application: Application) -> Plan:
     """An attempt is under way, or over."""
-    build, state = ground.build, application.state
+    build, state = run.build, application.state
     status = _with_progress(build.status, seen.progress)
     if state is ApplicationState.SUCCEEDED:
         return _completed(build, seen, status)
@@ -129,12 +126,12 @@ def _followed(ground: BuildContext, seen: BuildObservation, application: Applica
         return _attempt_failed(build, seen, status, ("ApplicationFailed", _told(build, application)))
     if _runs(status, state):
         findings = under_way("Running", f"attempt {status.attempt}: {_packages(status)}")
-        return _going_on(ground, seen, replace(status, phase=BuildPhase.RUNNING), findings)
+        return _going_on(run, seen, replace(status, phase=BuildPhase.RUNNING), findings)
     waited = (seen.around.now - application.created_at).total_seconds()
     if waited >= build.spec.start_deadline_seconds:
         return _attempt_failed(build, seen, status, ("StartDeadlineExceeded", _not_started(build, application)))
     findings = _waiting(status, _told(build, application))
-    return _going_on(ground, seen, replace(status, phase=BuildPhase.STARTING), findings)
+    return _going_on(run, seen, replace(status, phase=BuildPhase.STARTING), findings)
 
 
 def _runs(status: PackageBuildStatus, state: ApplicationState) -> bool:
@@ -150,11 +147,9 @@ def _runs(status: PackageBuildStatus, state: ApplicationState) -> bool:
     return is_publishing or state is ApplicationState.RUNNING or status.phase is BuildPhase.RUNNING
 
 
-def _going_on(
-    ground: BuildContext, seen: BuildObservation, status: PackageBuildStatus, findings: Sequence[Finding]
-) -> Plan:
-    actions = tuple(plan_children([ground.config], seen.around.children))
-    plan = _plan(ground.build, status, findings, seen)
+def _going_on(run: SparkRun, seen: BuildObservation, status: PackageBuildStatus, findings: Sequence[Finding]) -> Plan:
+    actions = tuple(plan_children([run.config], seen.around.children))
+    plan = _plan(run.build, status, findings, seen)
     return replace(plan, actions=actions, again_seconds=_WATCH_SECONDS)
 
 
@@ -214,15 +209,10 @@ def _removed(build: PackageBuild, seen: BuildObservation) -> Iterator[Action]:
 
 def _plan(build: PackageBuild, status: PackageBuildStatus, findings: Sequence[Finding], seen: BuildObservation) -> Plan:
     """Say of the build what was found; `Complete` is what `kubectl wait` waits for."""
-    generation, before, main = build.metadata.generation, build.status, findings[0]
+    main = findings[0]
     complete = ConditionStatus.TRUE if main.status is ConditionStatus.TRUE else ConditionStatus.FALSE
     all_findings = [*findings, Finding(COMPLETE, complete, main.reason, main.message)]
-    status = replace(
-        status,
-        observed_generation=generation,
-        conditions=conditions_after(before.conditions, all_findings, generation, seen.around.now),
-    )
-    return Plan((), None if status == before else encode(status))
+    return plan_status(build.metadata, build.status, status, all_findings, seen.around.now)
 
 
 def _is_over_time(build: PackageBuild, now: datetime) -> bool:

@@ -13,19 +13,12 @@ from typing import Final
 from mailboat.api.records import BuildView
 from mailboat.frozen import Frozen
 
-from mailboat_operator.kinds.journal.spec import Journal, JournalSpec
-from mailboat_operator.kinds.package_build.manifests import (
-    SparkRun,
-    apache_application,
-    application_name,
-    build_config_map,
-    kubeflow_application,
-    owner_of_build,
-)
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.package_build.manifests import SparkRun, application_name, owner_of_build
 from mailboat_operator.kinds.package_build.spec import PackageBuild, SparkOperator
-from mailboat_operator.kinds.publisher.spec import Publisher, Source
+from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.workload_context import WorkloadContext, hindrance
-from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
+from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey
 from mailboat_operator.plan.children import name_conflict
 from mailboat_operator.plan.findings import Finding, stalled
 from mailboat_operator.workload.mounts import CONFIG_ENDING
@@ -33,9 +26,6 @@ from mailboat_operator.workload.pods import AgentImage
 
 APPLICATIONS: Final = MappingProxyType(
     {SparkOperator.KUBEFLOW: KUBEFLOW_APPLICATION, SparkOperator.APACHE: APACHE_APPLICATION}
-)
-_RENDERERS: Final = MappingProxyType(
-    {SparkOperator.KUBEFLOW: kubeflow_application, SparkOperator.APACHE: apache_application}
 )
 _SITES: Final = MappingProxyType(
     {
@@ -65,40 +55,6 @@ class BuildObservation(Frozen):
     image: AgentImage | None = None
 
 
-class BuildContext(Frozen):
-    """Everything that an application is rendered from.
-
-    Attributes:
-        build: Which.
-        publisher: In whose name it is built.
-        journal: Where it is published.
-        source: What is read.
-        image: What driver and executors run.
-    """
-
-    build: PackageBuild
-    publisher: Publisher
-    journal: JournalSpec
-    source: Source
-    image: AgentImage
-
-    @property
-    def config(self) -> Manifest:
-        """The ConfigMap."""
-        return build_config_map(self.build, self.publisher, self.journal)
-
-    def application(self, attempt: int) -> Manifest:
-        """The application of an attempt."""
-        build = self.build
-        run = SparkRun(build, attempt, build_id_of(build), self.journal, self.source, self.image)
-        return _RENDERERS[build.spec.engine](run)
-
-
-def build_id_of(build: PackageBuild) -> str:
-    """Names the build in the journal: that of this very object, for all attempts."""
-    return build.status.build_id or build.metadata.uid
-
-
 def application_key(build: PackageBuild, attempt: int) -> ChildKey:
     """The application of an attempt."""
     return ChildKey(APPLICATIONS[build.spec.engine], application_name(build, attempt))
@@ -111,8 +67,8 @@ def build_keys(build: PackageBuild, *, is_served: bool) -> Sequence[ChildKey]:
     return [config, *(application_key(build, number) for number in (attempt, attempt + 1) if is_served)]
 
 
-def ground_of(build: PackageBuild, seen: BuildObservation) -> BuildContext | Sequence[Finding]:
-    """What the build stands on, or why nothing can be asked for at the moment."""
+def run_of_attempt(build: PackageBuild, seen: BuildObservation) -> SparkRun | Sequence[Finding]:
+    """The current attempt, or why nothing can be asked for at the moment."""
     name, publisher, journal = build.spec.publisher_ref.name, seen.publisher, seen.around.journal
     if publisher is None:
         return stalled("PublisherMissing", f"no valid Publisher {name}")
@@ -125,10 +81,9 @@ def ground_of(build: PackageBuild, seen: BuildObservation) -> BuildContext | Seq
         return stalled(*_lacking(publisher, journal, has_source=source is not None))
     if not seen.is_served:
         return stalled("EngineMissing", _engine_missing(build.spec.engine))
-    ground = BuildContext(build, publisher, journal.spec, source, image)
-    attempt = build.status.attempt or 1
-    wanted = [ground.config, *(ground.application(number) for number in (attempt, attempt + 1))]
-    return name_conflict(wanted, seen.around.children, build.metadata.uid) or ground
+    run = SparkRun(build, build.status.attempt or 1, publisher, journal.spec, source, image)
+    wanted = [run.config, run.application, replace(run, number=run.number + 1).application]
+    return name_conflict(wanted, seen.around.children, build.metadata.uid) or run
 
 
 def _lacking(publisher: Publisher, journal: Journal, *, has_source: bool) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from mailboat_operator.kinds.package_build.spec import (
 )
 from mailboat_operator.plan.actions import Action, Apply, Delete, Plan, Report, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
-from mailboat_operator.plan.findings import Finding, conditions_after, is_paused, ready, stalled, suspended
+from mailboat_operator.plan.findings import Finding, is_paused, plan_status, ready, stalled, suspended
 
 _MINUTE: Final = 60
 _SHORTEST_SECONDS: Final = 0.5
@@ -179,12 +179,9 @@ def _outdated(schedule: Timetable, runs: Sequence[Run]) -> Iterator[Action]:
 def _plan(
     build: PackageBuild, status: PackageBuildStatus, runs: Sequence[Run], findings: Sequence[Finding], now: datetime
 ) -> Plan:
-    generation, before = build.metadata.generation, build.status
     status = replace(
         status,
-        observed_generation=generation,
-        conditions=conditions_after(before.conditions, findings, generation, now),
         phase=BuildPhase.SUSPENDED if is_paused(build.metadata, suspend=build.spec.suspend) else BuildPhase.SCHEDULED,
         active=tuple(run.name for run in runs if not run.is_finished)[:100],
     )
-    return Plan((), None if status == before else encode(status))
+    return plan_status(build.metadata, build.status, status, findings, now)

@@ -28,7 +28,6 @@ from mailboat.frozen import Frozen
 from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
-from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.spec import JournalRole, Topic
 from mailboat_operator.kinds.topic.topic_retention import TopicRetention
@@ -51,9 +50,9 @@ from mailboat_operator.plan.findings import (
     CLUSTER_REPLACED,
     READY,
     Finding,
-    conditions_after,
     is_paused,
     pause_of,
+    plan_status,
     problem_of,
     ready,
     stalled,
@@ -250,8 +249,7 @@ def plan_topic_status(
         now: When this is.
         is_forgotten: Whether what was known of the topic before is outdated.
     """
-    metadata, before = topic.metadata, topic.status
-    known = before
+    known = before = topic.status
     if is_forgotten or found is not None:
         known = replace(
             before,
@@ -259,14 +257,8 @@ def plan_topic_status(
             partitions=None if found is None else found.partitions,
             replicas=None if found is None else found.replicas,
         )
-    status = replace(
-        known,
-        observed_generation=metadata.generation,
-        conditions=conditions_after(before.conditions, findings, metadata.generation, now),
-        topic_name=before.topic_name if wanted is None else wanted.name,
-    )
-    # No write without a change: each one is an event of the watch, and would plan the object again.
-    return Plan((), None if status == before else encode(status))
+    status = replace(known, topic_name=before.topic_name if wanted is None else wanted.name)
+    return plan_status(topic.metadata, before, status, findings, now)
 
 
 def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
