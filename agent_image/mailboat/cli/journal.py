@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
 
 @remote_command
 def topics(session: Session) -> None:
-    """List the topics with their offsets, size and log id."""
+    """List topics: offsets, messages, log id."""
     with session.archive() as archive:
         found = archive.topics()
     columns = (
@@ -120,7 +120,7 @@ def _records(archive: Archive, topic: TopicRole, offset: int | None, limit: int)
 @remote_command
 def verify(
     session: Session,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read all bytes of blobs, too.")] = False,
 ) -> None:
     """Check the whole journal: identity, order, digests, referenced blobs. Exits 1 if it finds a problem."""
     with session.archive() as archive:
@@ -194,7 +194,7 @@ def ensure(
     session: Session,
     check: Annotated[bool, typer.Option("--check", help="Report differences; change nothing.")] = False,
 ) -> None:
-    """Create the five topics, or correct their retention. Exit code 1 if something still differs."""
+    """Create missing topics, correct their retention. Exits 1 if one still differs."""
     with session.archive() as archive:
         found = archive.ensure_topics(is_dry_run=check)
     wrong = [topic.topic for topic in found.topics if not topic.is_right]
@@ -226,7 +226,7 @@ def bench(
     rounds: Annotated[int, typer.Option("--rounds", min=10, help="Number of messages per latency figure.")] = 200,
     seconds: Annotated[float, typer.Option("--seconds", min=0.05, help="Duration per batch size.")] = 1.0,
 ) -> None:
-    """Measure the journal, on a topic of its own that is removed afterwards: latency, wake-up, throughput."""
+    """Measure latency, wake-up and throughput of the journal on a temporary topic."""
     with session.archive() as archive:
         found = archive.bench(BenchPlan(size, rounds, seconds))
     session.show(Report(document_of(found), [found.journal], lambda: _bench_blocks(found)))
