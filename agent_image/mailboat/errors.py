@@ -497,10 +497,10 @@ class ImportTimeoutError(RetryableError):
 
 
 class ProcessorFailedError(RetryableError):
-    """A pre-import hook failed, so the package was not imported. It is retried like any failure.
+    """A pre-import hook failed, so the package was not imported. It is retried.
 
-    The message names the hook, its exit code and the last line that it printed. Repair the hook, and redrive packages
-    that were given up (`mailboat errors redrive`).
+    The message names the hook, its exit code and last line. Repair the hook and redrive what was given up
+    (`mailboat errors redrive`), or drop the package (`mailboat queues remove`).
     """
 
 

@@ -83,6 +83,8 @@ class TestStatus:
         found = seen(service)
         assert found.rate_per_second is not None
         assert found.eta_seconds == pytest.approx(3 / found.rate_per_second)
+        edge.announce(state="waiting-for golden")
+        assert seen(service).eta_seconds is None  # golden decides when it goes on
         edge.announce(retries=1)
         blocked = seen(service)
         assert (blocked.rate_per_second, blocked.eta_seconds) == (None, None)

@@ -347,6 +347,19 @@ def test_broken_connection_is_stale_until_it_is_back(page: Page, serve: Any, mon
     expect(page.get_by_text("live as local")).to_be_visible()
 
 
+def test_streams_that_end_at_once_are_opened_with_growing_pauses(page: Page, serve: Any) -> None:
+    begun = "performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/events')).map((e) => e.startTime)"
+    page.route(
+        "**/api/v1/events",
+        lambda route: route.fulfill(status=200, content_type="text/event-stream", body=": heartbeat\n\n"),
+    )
+    page.goto(serve(fleet()).url)
+    while len(page.evaluate(begun)) < 4:
+        page.wait_for_timeout(100)
+    milliseconds = page.evaluate(begun)
+    assert milliseconds[3] - milliseconds[2] >= 2000, milliseconds  # after 500 and 1000
+
+
 def test_page_is_stale_since_the_last_heartbeat(page: Page, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events come with changes only: the last one of an idle fleet may be hours old when the agent hangs."""
     monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 0.2)

@@ -182,17 +182,20 @@ def test_an_agent_that_stays_away_is_named_with_what_was_restored(page: Page, se
         own.clock.fast_forward("00:45")  # longer than the pause between two heartbeats
         expect(own.get_by_role("alert")).to_contain_text("stale since")
         assert own.get_by_text("has not answered since").count() == 0
-        own.clock.fast_forward("01:05")
+        own.clock.fast_forward("00:20")  # a minute since the last heartbeat
         away = own.get_by_role("alert").filter(has_text="The agent has not answered since")
         expect(away).to_contain_text("Check whether its process or pod runs")
         expect(away).to_contain_text("restore of blob:site into the target of two was last restoring (fetching)")
         assert barriers(own) == []
         archive.after = replace(archive.begun, state="done", phase=None, next_offset=3, given_up=0)
         own.unroute("**/api/v1/**")
-        # it is asked twice a second, and its notice disappears after eight: time goes on only when it was seen
         expect(own.get_by_role("status")).to_contain_text("two has the content of blob:site, and goes on at offset 3")
         own.clock.fast_forward("00:20")  # the longest pause of the stream between two attempts
         expect(away).to_have_count(0)
+        own.clock.fast_forward("10:00")
+        expect(own.get_by_role("status")).to_contain_text("two has the content of blob:site")  # for slow readers, too
+        own.get_by_role("button", name="Dismiss").click()
+        expect(own.get_by_role("status")).to_be_empty()
 
 
 def test_dialog_says_all_consequences_where_no_position_is_known(page: Page, serve: Any) -> None:

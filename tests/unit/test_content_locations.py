@@ -51,6 +51,11 @@ def test_a_source_that_is_not_there_is_missing(text: str, tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_missing_generations_target_is_named_as_it_was_given(tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError, match=f"no target generations:{tmp_path}/nope"):
+        open_source(f"generations:{tmp_path}/nope")
+
+
 def test_openers_come_before_the_folder_and_may_pass(tmp_path: Path) -> None:
     (tmp_path / "jcr_root").mkdir()
     asked: list[Path] = []

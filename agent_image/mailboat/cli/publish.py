@@ -40,7 +40,7 @@ OptionalPaths = Annotated[
     list[str] | None,
     typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip."),
 ]
-ShallowOption = Annotated[bool, typer.Option("--shallow", help="Only the nodes at the paths, without their children.")]
+ShallowOption = Annotated[bool, typer.Option("--shallow", help="Only these nodes, without their children.")]
 
 
 class Selection(NamedTuple):

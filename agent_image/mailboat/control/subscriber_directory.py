@@ -351,7 +351,7 @@ def status_view(one: SubscriberStatus, lag: int | None, build: BuildProgressView
         next_offset=one.next_offset,
         lag=lag,
         rate_per_second=rate,
-        eta_seconds=None if not lag or rate is None else lag / rate,
+        eta_seconds=None if not lag or rate is None or _is_held(one.state) else lag / rate,
         attempts=one.attempts,
         max_retries=one.max_retries,
         given_up=one.given_up,
@@ -379,6 +379,11 @@ def _state(one: SubscriberStatus, lag: int | None) -> str:
     """As it said, but that it was current is from before what came since was appended: it is at that now."""
     is_at_it = one.is_running and bool(lag) and one.state == SubscriberPhase.CURRENT
     return str(SubscriberPhase.IMPORTING if is_at_it else one.state)
+
+
+def _is_held(state: str) -> bool:
+    """Whether the end of a wait, not the rate of imports, decides when it is current; the golden's name may follow."""
+    return state.split(" ", 1)[0] in {SubscriberPhase.WAITING_FOR, SubscriberPhase.SUSPENDED, SubscriberPhase.STOPPED}
 
 
 def forget_subscriber(

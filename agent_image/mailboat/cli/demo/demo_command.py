@@ -74,18 +74,18 @@ def register(app: typer.Typer) -> None:
 def demo(
     session: Session,
     source: Annotated[
-        Path | None, typer.Argument(metavar="SOURCE", help="Any directory. Default: a generated site of 100 files.")
+        Path | None, typer.Argument(metavar="SOURCE", help="A directory. Default: a generated site.")
     ] = None,
     subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=100, help="How many subscribers.")] = 20,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0, help="Spread the publications over this time. Default: 12, with --stay 24."),
+        typer.Option("--seconds", min=0, help="Spread publications over this time. Default: 12; 24 with --stay."),
     ] = None,
     stay: Annotated[
         bool | None,
         typer.Option(
             "--stay/--no-stay",
-            help="Keep the agents and the dashboard running until Enter or Ctrl-C. Default: on a terminal.",
+            help="Keep agents and dashboard until Enter. Default: on a terminal.",
         ),
     ] = None,
     config: Annotated[
@@ -93,7 +93,7 @@ def demo(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Configuration with the sections journal and blobs, such as Kafka and S3. Default: embedded.",
+            help="Configuration with journal and blobs, such as Kafka and S3. Default: embedded.",
         ),
     ] = None,
 ) -> None:

@@ -37,7 +37,7 @@ from mailboat.content.targets.staged_intake import show_redo
 from mailboat.content.targets.state_folder import StateFolder, open_state_folder
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.content.targets.tree_target import TreeTarget
-from mailboat.errors import TargetCorruptError
+from mailboat.errors import SourceMissingError, TargetCorruptError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle
 from mailboat.model.nodes import NodeRecord
@@ -124,7 +124,10 @@ def open_generations_source(folder: Path) -> FolderSource:
     uri = f"{KIND}:{folder}"
     name = _link_target(f"{folder}/{CURRENT}")
     if name is None:
-        return FolderSource(folder / STATE_FOLDER / NOTHING, uri=uri)
+        empty = folder / STATE_FOLDER / NOTHING
+        if not empty.is_dir():
+            raise SourceMissingError(f"there is no target {uri}")
+        return FolderSource(empty, uri=uri)
     if not _NAME.match(name):
         raise TargetCorruptError(
             f"{folder}/{CURRENT} leads to {name!r}, which is not a generation",

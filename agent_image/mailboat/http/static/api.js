@@ -2,6 +2,9 @@
 
 const TOKEN = "mailboat-token";
 const SILENCE_MS = 40_000; // the agent sends a heartbeat every 15 seconds
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 15_000;
+const STEADY_MS = 10_000; // a stream that lasted so long was no failed attempt
 
 export class Refused extends Error {
   constructor(status, problem) {
@@ -30,24 +33,28 @@ export async function call(method, path, body) {
 
 export const part = encodeURIComponent;
 
-// Follow the event stream until `signal` aborts, connecting again after every break.
+// Follow the event stream until `signal` aborts, connecting again after every break. The pauses grow until a stream
+// lasts, or ends as announced: an agent that accepts connections and drops them is not asked twice a second.
 export async function follow(onEvent, onState, signal) {
   let lastId = null;
-  let pause = 500;
+  let pause = FIRST_PAUSE_MS;
   while (!signal.aborted) {
+    const began = Date.now();
     try {
       // any bytes are enough: while nothing changes, a stream sends heartbeats and no events
-      await read(lastId, signal, () => { pause = 500; onState(true); }, (event) => {
+      await read(lastId, signal, () => onState(true), (event) => {
         if (event.type !== "end") lastId = event.id || lastId;
         onEvent(event);
       });
+      pause = FIRST_PAUSE_MS;
     } catch (error) {
+      if (Date.now() - began > STEADY_MS) pause = FIRST_PAUSE_MS;
       if (signal.aborted) return;
       if (error instanceof Refused && (error.status === 401 || error.status === 403)) throw error;
       onState(false);
     }
     await new Promise((resolve) => setTimeout(resolve, pause));
-    pause = Math.min(2 * pause, 15_000);
+    pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
   }
 }
 

@@ -141,7 +141,7 @@ async function start() {
   // at the same time as the question who the caller is: a round trip less before the first content
   const onState = (isLive) => {
     app.isLive = isLive;
-    app.lostAt = isLive ? null : app.lostAt ?? Date.now();
+    app.lostAt = isLive ? null : app.lostAt ?? app.fleet.heardAt ?? Date.now(); // silent since the last heartbeat
     if (isLive && app.fleet.heardAt) app.fleet.heardAt = Date.now(); // a heartbeat, too: nothing has changed until then
     app.render();
   };

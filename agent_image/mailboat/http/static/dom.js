@@ -66,11 +66,11 @@ function update(node, wanted) {
   morph(node, [...wanted.childNodes]);
 }
 
+// What an action did. It stays until it is dismissed or replaced, so slow readers have the time that they need.
 export function notice(text) {
   const place = document.getElementById("notice");
-  place.replaceChildren(h("p", null, text));
-  clearTimeout(notice.timer);
-  notice.timer = setTimeout(() => place.replaceChildren(), 8000);
+  const button = h("button", { type: "button", class: "small", onclick: () => place.replaceChildren() }, "Dismiss");
+  place.replaceChildren(h("p", null, text), button);
 }
 
 // ---- parts of views
@@ -167,7 +167,7 @@ export function bar(shares, total) {
 export function plot(title, samples, figure, unit) {
   const known = samples.filter((sample) => sample[figure] !== null);
   const high = known.reduce((most, sample) => Math.max(most, sample[figure]), 0);
-  const shown = (value) => `${value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 })}${unit}`;
+  const shown = (value) => `${value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 })}${value === 1 && unit === " packages" ? " package" : unit}`;
   const now = known.length ? shown(known.at(-1)[figure]) : "–";
   if (known.length < 2) return h("figure", null, h("figcaption", null, h("span", null, title, " ", h("b", null, now))), muted("Recording has begun; the plot appears with the second sample."));
   const start = known[0].at;

@@ -66,7 +66,7 @@ function attention(fleet, all) {
   if (!items.length) {
     if (!all.length) return null;
     const lagging = all.filter((subscriber) => subscriber.lag).length;
-    return h("p", { class: "well" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), lagging ? `Nothing needs attention. ${count(lagging, "subscriber")} of ${number(all.length)} still ${lagging === 1 ? "imports" : "import"}.`
+    return h("p", { class: "well" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), lagging ? `Nothing needs attention. ${count(lagging, "subscriber")} of ${number(all.length)} ${lagging === 1 ? "is" : "are"} behind.`
       : all.length === 1 ? "Nothing needs attention. The subscriber is current." : `Nothing needs attention. All ${number(all.length)} subscribers are current.`);
   }
   return h("section", { class: "attention", "aria-labelledby": "attention" }, h("h2", { id: "attention" }, "Needs attention"),
