@@ -1,1 +1,4 @@
-"""The control API: its records, its port, its problem documents and its client, shared by server, CLI and operator."""
+"""The control API, shared by server, command line and operator.
+
+Its records, its port, its problem documents and its client.
+"""

@@ -1,4 +1,6 @@
-"""The archive port: the journal's topics and messages, the blobs and the snapshots of a home or an agent.
+"""The archive port: topics and messages, blobs and snapshots.
+
+Of a home or an agent.
 
 Two adapters: `mailboat.control.journal_archive` reads the storage itself, `mailboat.api.client` asks an agent. The
 records are plain values, so that they are the JSON documents of the HTTP API as well.

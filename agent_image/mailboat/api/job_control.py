@@ -1,4 +1,7 @@
-"""The port to jobs and their queues. Two adapters: the journal itself, and an agent over HTTP."""
+"""The port to jobs and their queues.
+
+Two adapters: the journal itself, and an agent over HTTP.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent says of its own process: its memory, and the lag that it saw over the last hour."""
+"""Views of an agent's own process: its memory, and its lag of the last hour."""
 
 from __future__ import annotations
 

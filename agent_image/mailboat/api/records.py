@@ -1,4 +1,6 @@
-"""What a control port answers: records of plain values, so that they are the JSON documents of the HTTP API as well.
+"""Answers of a control port, as records of plain values.
+
+They are the JSON documents of the HTTP API as well.
 
 Offsets are 64 bits. Times are RFC 3339, in UTC (`*_at`). A name with a default may be missing in a
 document of an older version.

@@ -1,4 +1,6 @@
-"""The event stream as data: its events, and how they travel as server-sent events (WHATWG HTML, 9.2). No I/O.
+"""The event stream as data. No I/O.
+
+Its events, and how they travel as server-sent events (WHATWG HTML, 9.2).
 
 `control/event_feed.py` makes the events, `http/event_stream.py` sends them, `api/client.py` reads them.
 """

@@ -1,4 +1,4 @@
-"""Streams that know what they should contain: what every blob store uses while it writes and while it reads."""
+"""Streams that check their content while a blob store writes and reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Maps the operating system's disk errors to errors of the port; keeps errors of the caller's own stream apart."""
+"""Maps the operating system's disk errors to errors of the port.
+
+Errors of the caller's own stream stay apart.
+"""
 
 from __future__ import annotations
 

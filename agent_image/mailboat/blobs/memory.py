@@ -1,4 +1,7 @@
-"""A blob store in memory, for unit tests, dry runs and examples. Its content is gone when the process ends."""
+"""A blob store in memory, for unit tests, dry runs and examples.
+
+Its content is gone when the process ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a sweep may remove: blobs that no retained message names, once they are older than the grace period.
+"""Decides which blobs a sweep may remove.
+
+Those that no retained message names, once they are older than the grace period.
 
     referenced   stays: a retained message names it
     young        stays: its publisher may be about to append the message that names it

@@ -1,4 +1,6 @@
-"""The children of one node by name: how a tree is divided among several readers without being walked first.
+"""The children of one node by name.
+
+So a tree is divided among several readers without being walked first.
 
 Each source gives them by the fastest way that it has; one that has none is walked. Called by bulk builds.
 """

@@ -1,4 +1,4 @@
-"""Maps foreign failures of files and databases to ours: the border between targets and the operating system."""
+"""Maps errors of the operating system and of SQLite to ours."""
 
 from __future__ import annotations
 

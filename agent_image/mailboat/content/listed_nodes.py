@@ -1,4 +1,6 @@
-"""What a tree looks like without its content: paths, sizes, and signatures that change when the content does.
+"""A tree without its content: paths, sizes and signatures.
+
+A signature changes when the content does.
 
 A source that can list its nodes without reading them, as a folder, is a `ListedSource`; any other is walked, and its
 nodes' digests are their signatures. What can't be read is listed, too, with the reason: so the rest can be published,

@@ -1,4 +1,6 @@
-"""How a node of a package meets the one that is there: import modes and property rules, as pure decisions.
+"""Merges a node of a package with the existing one. Pure decisions.
+
+By import modes and property rules.
 
 REPLACE puts what the package says; properties that the property rules do not cover stay as they are. MERGE_PROPERTIES
 adds what is missing and changes nothing; UPDATE_PROPERTIES adds and overwrites, and removes nothing. Both keep the type

@@ -1,4 +1,7 @@
-"""Sources, nodes and records that report the bytes of content processed, for progress on a terminal."""
+"""Sources, nodes and records that report progress in bytes.
+
+For a terminal.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The HTTP API of an agent, and its client: the control port for programs, browsers and other machines."""
+"""The HTTP API of an agent."""

@@ -1,4 +1,7 @@
-"""The whole API of an agent process with publishers: the ports of its application. Imported on demand."""
+"""The whole API of an agent process with publishers.
+
+The ports of its application. Imported on demand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The HTTP server of an agent's process: the whole API where it has a publisher, else the part of its subscribers.
+"""The HTTP server of an agent's process.
+
+With a publisher it serves the whole API, else the part of its subscribers.
 
 `probes_during` serves probes while the process can't start.
 """

@@ -1,4 +1,4 @@
-"""Puts the API together: routes, errors as problem documents, the description, and the gate around it all.
+"""Composes the API: routes, problem documents, description, gate.
 
 `create_app` is what an agent with a publisher serves; one without serves `probes.py` alone. Both are plain ASGI
 applications; `server.py` runs them. Called by the command line's `agent run`, and by tests.

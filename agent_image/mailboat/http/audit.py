@@ -1,4 +1,4 @@
-"""What was asked of an agent that changes something: one log line for each call, and the last ones kept for people.
+"""Logs each call that changes something, and keeps the last ones for people.
 
 The lines go to the logger `mailboat.audit`, with the same facts in `extra` for structured logs. Those about a publisher
 are kept too, up to a number, since Sling shows such a log for each agent. Called by `gate.py`.

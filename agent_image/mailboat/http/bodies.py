@@ -1,4 +1,6 @@
-"""Reads a request's body before it is used: within a size, within a time, whatever its head promises.
+"""Reads a request's body first, with limits of size and time.
+
+The request's head may promise anything.
 
 A body in chunks has no length in the head, so it is counted as it comes. Called by `gate.py`.
 """

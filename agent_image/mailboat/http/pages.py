@@ -1,4 +1,6 @@
-"""Pages of lists: their parameters, and the `Link` header that leads to the next one. Called by the routes.
+"""Pages of lists: their parameters, and the `Link` header to the next one.
+
+Called by the routes.
 
 Lists of the log begin at an offset (`from_offset`, `before`), all others behind a token (`page`). In every list
 `max_items` bounds the page, and the header `Link` with `rel="next"` leads on, so a client needs no more than that.

@@ -1,4 +1,7 @@
-"""What the routes work with, and how they are declared: verb, errors and examples of every operation."""
+"""What the routes work with, and how they are declared.
+
+Verb, errors and examples of every operation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Probes and metrics; the probes are answered without a thread, so that they work while all else is busy.
+"""Probes and metrics.
+
+The probes are answered without a thread, so that they work while all else is busy.
 
 They need the bare framework only. `create_probe_app` serves them alone while an agent cannot start;
 `subscriber_application.py` and `routes/probe_operations.py` make them a part of an agent's API.

@@ -1,4 +1,7 @@
-"""How much one caller may ask: a bucket of requests each, filled at a steady rate. Called by `gate.py`."""
+"""The rate limit per caller: a token bucket.
+
+Called by `gate.py`.
+"""
 
 from __future__ import annotations
 

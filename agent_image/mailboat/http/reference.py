@@ -1,4 +1,6 @@
-"""The API's description as one page for people: no script, nothing from elsewhere, readable in a terminal too.
+"""The API's description as one page for people.
+
+No script, no external resource, readable in a terminal too.
 
 Made once of the OpenAPI document, so it can't say anything else, and when a client first asks for one of them. Served
 at `/api/docs`.

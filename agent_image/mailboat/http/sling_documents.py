@@ -1,4 +1,4 @@
-"""Sling's documents, made of ours: what Apache Sling's own resources show of agents, queues and items.
+"""Sling's documents of agents, queues and items, made of ours.
 
 Source: sling-org-apache-sling-distribution-core, the resource provider of distribution services and its servlets;
 Sling's JSON rendering, in which the number before `.json` says how deep children are shown. Called by

@@ -1,4 +1,6 @@
-"""Log lines: JSON objects or a line for people, on standard error, set up once by `agent run`.
+"""Log lines on standard error: JSON objects, or a line for people.
+
+Set up once by `agent run`.
 
 The engine logs through the standard library. What a line is about travels in `extra` under a few names (`FIELDS`); of
 an error that is part of the line its stable name is taken, and the facts that it holds. The words are those of errors,

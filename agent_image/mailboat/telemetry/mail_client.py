@@ -1,4 +1,6 @@
-"""Sends notices as e-mails through an SMTP relay: several in one message, over a connection for each.
+"""Sends notices as e-mails through an SMTP relay.
+
+Several notices are one message, over a connection of its own.
 
 The relay is bounded in time and bytes. What it answers to the message itself decides whether the message is rejected
 as such; everything before that (login, sender, recipients) is configuration, and is retried.

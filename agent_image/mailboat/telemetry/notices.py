@@ -1,4 +1,4 @@
-"""What receivers of events get: notices, the filter that selects them, and the ports that they are read from.
+"""Notices, the filter that selects them, and the ports that they are read from.
 
 A notice has the same content for each receiver; a format (`notice_formats.py`) makes a message of it.
 """

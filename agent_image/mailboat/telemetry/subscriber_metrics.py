@@ -1,4 +1,4 @@
-"""What a subscriber's metrics are made of: its own figures, asked at the scrape, and what it reports at each commit.
+"""Metrics of a subscriber: its figures at the scrape, its reports at each commit.
 
 `SubscriberMetrics` is an `ImportMeter` and takes the progress of one subscriber. Nothing is looked up for a package: a
 batch costs one call, and each of its packages two searches in a short list.

@@ -1,4 +1,6 @@
-"""Appends events of jobs to the event topic, as a webhook posts them: the sender of a delivery to a topic.
+"""Appends events of jobs to the event topic, as a webhook posts them.
+
+The sender of a delivery to a topic.
 
 What was appended but not noted is found on the topic at the next start, so each event is there once.
 """

@@ -1,4 +1,6 @@
-"""Posts notices to a webhook, one at a time over a connection that is kept: the little of HTTP that it needs.
+"""Posts notices to a webhook, one at a time, over one connection.
+
+Has the little of HTTP that it needs.
 
 Redirects are not followed: the token is for the configured host. Answers are read up to a limit and discarded. It uses
 the standard library because httpx2 limits each read and not the whole post (docs/decisions/0018-http-client.md).

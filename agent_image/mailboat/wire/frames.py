@@ -1,4 +1,7 @@
-"""Protobuf's framing, written by hand where building a message would cost more than the bytes."""
+"""Protobuf's framing, written by hand.
+
+Where building a message would cost more than the bytes.
+"""
 
 from __future__ import annotations
 

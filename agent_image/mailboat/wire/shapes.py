@@ -1,4 +1,4 @@
-"""What nodes of a kind have in common, as protobuf `NodeShape`: types, names, and how many values there are.
+"""Types, names and value counts that nodes share, as protobuf `NodeShape`.
 
 Most nodes of a tree have one of a few shapes. So a shape is checked when it is first seen and known by its bytes
 afterwards (a bounded number of small ones is remembered), which leaves little to check of each node. In canonical form

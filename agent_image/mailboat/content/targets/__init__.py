@@ -1,1 +1,4 @@
-"""Where content is imported to: `sqlite`, `files` and `generations`, each holding content and position as one."""
+"""Targets of imports: `sqlite`, `files` and `generations`.
+
+Each holds content and position as one.
+"""

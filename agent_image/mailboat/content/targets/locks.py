@@ -1,4 +1,7 @@
-"""One writer at a time: a lock on a file that the kernel drops when its process ends, however it ends."""
+"""One writer at a time: a lock on a file.
+
+The kernel drops it when its process ends.
+"""
 
 from __future__ import annotations
 
