@@ -104,8 +104,8 @@ class Mailboat:
             subscriber,
             absolute_target(target) if isinstance(target, str) else target.uri,
             tuple(map(parse_agent_name, follow)),
-            home.config.subscriber.max_retries,
-            roots=configured_roots(home.config, subscriber),
+            configured_roots(home.config, subscriber),
+            max_retries=home.config.subscriber.max_retries,
         )
         parts = ExternalParts(None if isinstance(target, str) else target, processors)
         process = SubscriberProcess(self._workspace, subscription, lambda _: None, parts=parts)

@@ -181,7 +181,7 @@ def test_the_last_announcement_says_that_it_stopped(agents: Agents) -> None:
     agents.stop()
     said = agents.announcements()[-1]
     assert (said.state, said.is_ready, said.ready_reason) == ("stopped", False, "stopped")
-    assert process.readiness() == (False, "stopped")
+    assert (process.statistics().is_ready, process.statistics().ready_reason) == (False, "stopped")
 
 
 def test_one_that_follows_all_announces_itself_to_those_it_hears_of(agents: Agents) -> None:
@@ -316,7 +316,7 @@ def test_readiness_follows_the_policy_of_the_configuration(tmp_path: Path) -> No
     agents.poison()
     process = agents.start(edge())
     wait_until(lambda: process.statistics().phase is SubscriberPhase.RETRYING)
-    assert process.readiness() == (True, "forced")
+    assert (process.statistics().is_ready, process.statistics().ready_reason) == (True, "forced")
     agents.stop()
 
 

@@ -13,6 +13,7 @@ from mailboat.clock import SystemClock
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError, TargetBusyError
 from mailboat.model.identifiers import AgentName, SlingId
 from mailboat.model.messages import DiscoveryMessage, FailureCause
+from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS
@@ -40,8 +41,8 @@ class Scripted:
     def close(self) -> None:
         self.is_closed = True
 
-    def readiness(self) -> tuple[bool, str]:
-        return True, "idle"
+    def statistics(self) -> SubscriberStatistics:
+        return SubscriberStatistics(is_ready=True, ready_reason="idle")
 
     def present(self) -> DiscoveryMessage:
         assert not self.is_closed

@@ -7,23 +7,23 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mailboat.agent.command_hooks import Hooks
 from mailboat.agent.subscriber_process import (
+    FINAL_SHARE,
     Listener,
     SubscriberReports,
     Subscription,
     announcement,
     subscriber_settings,
-    unknown_publishers,
 )
 from mailboat.clock import Deadline
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import UsageError
-from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.model.identifiers import SlingId
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.pools.member import MemberSettings, PoolMember
 from mailboat.pools.shared_target import SharedTarget
@@ -33,7 +33,6 @@ from mailboat.subscriber.subscriber import Until
 if TYPE_CHECKING:
     from mailboat.agent.observability import Observability
 
-_FAREWELL_SHARE: Final = 0.2
 """This part of the time to stop is kept for the last announcement."""
 
 
@@ -90,12 +89,13 @@ class PoolMemberProcess:
         try:
             return self._member.run(is_endless=until is Until.FOREVER)
         finally:
-            self._reports.stop(Deadline(self._workspace.clock, self._farewell_seconds()))
+            seconds = self._workspace.home.config.subscriber.shutdown_seconds * FINAL_SHARE
+            self._reports.stop(Deadline(self._workspace.clock, seconds))
 
     def stop(self) -> None:
         """Finish the packages that have begun, within the time that the configuration gives."""
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
-        deadline = Deadline(clock, seconds * (1 - _FAREWELL_SHARE))
+        deadline = Deadline(clock, seconds * (1 - FINAL_SHARE))
         self._hooks.stop(deadline)
         self._member.stop(deadline)
 
@@ -106,15 +106,6 @@ class PoolMemberProcess:
     def statistics(self) -> SubscriberStatistics:
         """The figures of this moment, from any thread."""
         return self._member.statistics
-
-    def readiness(self) -> tuple[bool, str]:
-        """Whether it may serve, and why or why not; from any thread."""
-        statistics = self._member.statistics
-        return statistics.is_ready, statistics.ready_reason
-
-    def unknown_publishers(self) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
-        """The followed publishers of which neither home nor recent messages know, and those that they know."""
-        return unknown_publishers(self._workspace, self._subscription.follow)
 
     def passed_over(self) -> Sequence[str]:
         """The publishers whose packages were not imported, as they are not followed."""
@@ -144,6 +135,3 @@ class PoolMemberProcess:
         if sling_id is None:
             raise ValueError("the member has not joined the pool")
         return replace(message, sub_sling_id=sling_id, given_up=self._member.given_up)
-
-    def _farewell_seconds(self) -> float:
-        return self._workspace.home.config.subscriber.shutdown_seconds * _FAREWELL_SHARE

@@ -27,14 +27,14 @@ from mailboat.agent.observability import Observability
 from mailboat.agent.own_subscribers import OwnSubscribers
 from mailboat.agent.pool_member import PoolMemberProcess
 from mailboat.agent.restores import SnapshotRestores
-from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
+from mailboat.agent.subscriber_process import Listener, SubscriberProcess, subscription_of, unknown_publishers
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.composition.configured_jobs import job_rules
 from mailboat.composition.home import KnownSubscriber
 from mailboat.composition.workspace import Workspace, topic_roles
 from mailboat.config.decoder import ConfigInvalidError
-from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
+from mailboat.config.document import AgentsConfig, Delivery, SubscriberAgentConfig
 from mailboat.control.lag_history import LagHistory
 from mailboat.maintenance.blob_sweep import sweep
 from mailboat.maintenance.retention import is_head_moved, retention_worker
@@ -109,7 +109,6 @@ class HeartbeatClock:
 
 _LOG: Final = logging.getLogger(__name__)
 _OPEN_SECONDS: Final = 30.0
-Listener = Callable[[SubscriberStatistics], None]
 
 
 class AgentProcess:
@@ -294,7 +293,7 @@ class AgentProcess:
         def open_subscriber() -> RunnableSubscriber:
 
             wanted = subscription_of(workspace.home, config)
-            kind = PoolMemberProcess if wanted.is_shared else SubscriberProcess
+            kind = PoolMemberProcess if wanted.delivery is Delivery.SHARED else SubscriberProcess
             process = kind(workspace, wanted, self._listener, self.observability)
             try:
                 # claimed before it is remembered: the registry must not name a target that refuses this subscriber
@@ -303,7 +302,7 @@ class AgentProcess:
                     wanted.name, wanted.target, wanted.follow, wanted.max_retries, config.expose, pool
                 )
                 workspace.home.remember_subscriber(known)
-                unknown, _ = process.unknown_publishers()
+                unknown, _ = unknown_publishers(workspace, wanted.follow)
                 if unknown:
                     _LOG.warning("%s follows %s: no package of it was found so far", wanted.name, ", ".join(unknown))
             # also KeyboardInterrupt and SystemExit: the target's lock would stay until the process ends

@@ -15,15 +15,15 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mailboat.clock import Clock, Deadline, milliseconds_now
 from mailboat.composition.configured_jobs import job_rules
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
-from mailboat.config.document import Delivery, Expose, HooksConfig, StagingConfig
+from mailboat.config.document import Expose, HooksConfig, SubscriberAgentConfig
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.content.port import Target
 from mailboat.discovery.announcer import announcer, former_states, states_for
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mailboat.agent.command_hooks import Hooks
     from mailboat.agent.observability import Observability
     from mailboat.composition.home import Home
-    from mailboat.config.document import SubscriberAgentConfig, SubscriberConfig
+    from mailboat.config.document import SubscriberConfig
     from mailboat.content.port import HookCallLedger
     from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
 
@@ -96,7 +96,7 @@ class SubscriberLock:
 Listener = Callable[[SubscriberStatistics], None]
 
 _LOG: Final = logging.getLogger(__name__)
-_FINAL_SHARE: Final = 0.2
+FINAL_SHARE: Final = 0.2
 """This part of the time to stop is kept for what comes after the last batch: confirmations and the last words."""
 
 # Also when the last batch used up the whole time: unsent confirmations would wait for the next start.
@@ -104,38 +104,24 @@ _MIN_FINAL_SECONDS: Final = 1.0
 _ANNOUNCED_CAUSE_CHARACTERS: Final = 300
 
 
-class Subscription(Frozen):
-    """What a subscriber is to do.
+class Subscription(SubscriberAgentConfig):
+    """What a subscriber is to do: its section with checked names and an absolute target, and what a start decides.
 
     Attributes:
         name: Its name.
-        target: Where it imports into, such as `files:DIR`.
         follow: The publishers that it follows; empty follows all.
         roots: The only paths that packages may change; empty: all.
-        is_shared: This process is one member of a pool with one target.
-        slots: Packages that a member imports at the same time.
+        durable: Registered: packages are kept for it also while it is away.
         max_retries: Attempts after the first before a package is given up; None is without end.
         is_gap_accepted: Go on over a gap, once.
-        is_editable: Take clear commands, and confirm every package.
-        is_durable: Registered: packages are kept for it also while it is away.
-        staging: Wait for a golden subscriber; None: no wait.
-        expose: When readers see what was imported; None is what the configuration says.
-        hooks: Commands around an import.
     """
 
     name: AgentName
-    target: str
     follow: tuple[AgentName, ...] = ()
+    roots: tuple[NodePath, ...] = ()
+    durable: bool = False
     max_retries: int | None = None
     is_gap_accepted: bool = False
-    is_editable: bool = False
-    is_durable: bool = False
-    staging: StagingConfig | None = None
-    expose: Expose | None = None
-    hooks: HooksConfig = field(default_factory=HooksConfig)
-    roots: tuple[NodePath, ...] = ()
-    is_shared: bool = False
-    slots: int = 4
 
 
 class ExternalParts(Frozen):
@@ -223,10 +209,6 @@ class SubscriberProcess:
         finally:
             self._reports.stop(Deadline(self._workspace.clock, self._final_seconds()))
 
-    def unknown_publishers(self) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
-        """The followed publishers of which neither home nor recent messages know, and those that they know."""
-        return unknown_publishers(self._workspace, self._subscription.follow)
-
     def passed_over(self) -> Sequence[str]:
         """The publishers whose packages were not imported, as they are not followed."""
         return sorted(self._target.ledger.passed_over)
@@ -235,7 +217,7 @@ class SubscriberProcess:
         """Finish the current batch within the time that the configuration gives, and return from `run`."""
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
         self._deadline = Deadline(clock, seconds)
-        deadline = Deadline(clock, seconds * (1 - _FINAL_SHARE))
+        deadline = Deadline(clock, seconds * (1 - FINAL_SHARE))
         if self._hooks is not None:
             self._hooks.stop(deadline)
         self._subscriber.stop(deadline)
@@ -261,11 +243,6 @@ class SubscriberProcess:
     def statistics(self) -> SubscriberStatistics:
         """The figures of this moment, from any thread."""
         return self._subscriber.statistics()
-
-    def readiness(self) -> tuple[bool, str]:
-        """Whether it may serve, and why or why not; from any thread."""
-        statistics = self._subscriber.statistics()
-        return statistics.is_ready, statistics.ready_reason
 
     def present(self) -> DiscoveryMessage:
         """What it would announce now, with the error queue as it was last counted. Reads no storage; any thread."""
@@ -303,7 +280,7 @@ class SubscriberProcess:
 
     def _final_seconds(self) -> float:
         if self._deadline is None:
-            return self._workspace.home.config.subscriber.shutdown_seconds * _FINAL_SHARE
+            return self._workspace.home.config.subscriber.shutdown_seconds * FINAL_SHARE
         return max(_MIN_FINAL_SECONDS, self._deadline.remaining_seconds())
 
 
@@ -472,7 +449,7 @@ def announcement(
             statistics.failing_publisher,
             statistics.report_starts,
         ),
-        is_editable=subscription.is_editable,
+        is_editable=subscription.editable,
         max_retries=subscription.max_retries,
         state=statistics.state,
         cause=statistics.cause,
@@ -480,7 +457,7 @@ def announcement(
         target=subscription.target,
         is_ready=statistics.is_ready,
         ready_reason=statistics.ready_reason,
-        is_durable=subscription.is_durable,
+        is_durable=subscription.durable,
         next_offset=statistics.stored_offset,  # what is below it may be removed, and a kill forgets the rest
         log_identity=statistics.identity,
         follows_all=not subscription.follow,
@@ -495,20 +472,13 @@ def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
     """What a subscriber of the configuration is to do. Raises: UsageError for an invalid name."""
     if config.staging is not None:
         parse_agent_name(config.staging.golden)
-    return Subscription(
-        name=parse_agent_name(config.name),
-        target=home.resolve(config.target),
-        follow=tuple(map(parse_agent_name, config.follow)),
-        max_retries=home.config.subscriber.max_retries,
-        is_editable=config.editable,
-        is_durable=config.durable,
-        staging=config.staging,
-        expose=config.expose,
-        hooks=config.hooks,
-        roots=tuple(map(parse_path, config.roots)),
-        is_shared=config.delivery is Delivery.SHARED,
-        slots=config.slots,
-    )
+    names: dict[str, Any] = {
+        "name": parse_agent_name(config.name),
+        "target": home.resolve(config.target),
+        "follow": tuple(map(parse_agent_name, config.follow)),
+        "roots": tuple(map(parse_path, config.roots)),
+    }
+    return Subscription(**{**vars(config), **names}, max_retries=home.config.subscriber.max_retries)
 
 
 def subscriber_settings(workspace: Workspace, subscription: Subscription) -> SubscriberSettings:
@@ -526,7 +496,7 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         status_topic=workspace.topic(TopicRole.STATUS),
         command_topic=workspace.topic(TopicRole.COMMAND),
         discovery_topic=workspace.topic(TopicRole.DISCOVERY),
-        is_editable=subscription.is_editable,
+        is_editable=subscription.editable,
         staging=subscription.staging,
         config=replace(config, max_retries=subscription.max_retries, expose=_expose(config, subscription)),
         limits=workspace.limits,

@@ -17,6 +17,7 @@ from mailboat.agent.subscriber_process import SubscriberBusyError
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import MailboatError, RetryableError, TargetBusyError
 from mailboat.model.messages import DiscoveryMessage, FailureCause
+from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.subscriber import Until
 from mailboat.workers import Worker, WorkerOptions
 
@@ -41,8 +42,8 @@ class RunnableSubscriber(Protocol):
     def close(self) -> None:
         """Release the target."""
 
-    def readiness(self) -> tuple[bool, str]:
-        """Whether it may serve, and why or why not."""
+    def statistics(self) -> SubscriberStatistics:
+        """The figures of this moment, from any thread."""
 
     def present(self) -> DiscoveryMessage:
         """What it would announce now. Reads no storage; from any thread."""
@@ -147,8 +148,8 @@ class SubscriberTask:
             subscriber = self._subscriber
         if subscriber is None:
             return AgentView(self.name, "subscriber", "starting", ready=False, reason=self._reason)
-        is_ready, reason = subscriber.readiness()
-        return AgentView(self.name, "subscriber", "running", is_ready, reason)
+        statistics = subscriber.statistics()
+        return AgentView(self.name, "subscriber", "running", statistics.is_ready, statistics.ready_reason)
 
     def report(self) -> TaskReport:
         """What is known of the subscriber now."""

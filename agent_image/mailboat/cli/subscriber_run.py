@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mailboat.agent.subscriber_process import SubscriberProcess, Subscription
+from mailboat.agent.subscriber_process import SubscriberProcess, Subscription, unknown_publishers
 from mailboat.cli.output import Output, Report, cause_text, count_text
 from mailboat.cli.progress_line import ProgressLine
 from mailboat.cli.session import Session
@@ -20,6 +20,7 @@ from mailboat.clock import SystemClock
 from mailboat.composition.configured_roots import configured_roots
 from mailboat.composition.home import Home, KnownSubscriber
 from mailboat.composition.places import absolute_target
+from mailboat.config.document import Delivery
 from mailboat.content.locations import parse_target
 from mailboat.errors import (
     FollowWidenedError,
@@ -33,7 +34,7 @@ from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.subscriber.subscriber import Until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from mailboat.agent.pool_member import PoolMemberProcess
     from mailboat.composition.workspace import Workspace
@@ -83,7 +84,7 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
         subscription = _subscription(workspace, known, asked)
         listener = _listener(session, known.name)
         process: SubscriberProcess | PoolMemberProcess
-        if subscription.is_shared:
+        if subscription.delivery is Delivery.SHARED:
             from mailboat.agent.pool_member import PoolMemberProcess  # with the engine of jobs
 
             process = PoolMemberProcess(workspace, subscription, listener)
@@ -94,7 +95,7 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
             try:
                 # Claimed before: a start that is refused must not change what the home remembers.
                 workspace.home.remember_subscriber(replace(known, pool=process.claim()))
-                _warn_of_unknown(session, process)
+                _warn_of_unknown(session, *unknown_publishers(workspace, subscription.follow))
                 found = process.run(Until(asked.until.value))
                 passed_over = process.passed_over()
             except StopError as error:
@@ -113,9 +114,8 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
     return GIVEN_UP_EXIT_CODE if is_incomplete and asked.until is UntilOption.CAUGHT_UP else 0
 
 
-def _warn_of_unknown(session: Session, process: SubscriberProcess | PoolMemberProcess) -> None:
+def _warn_of_unknown(session: Session, unknown: Sequence[str], known: Collection[str]) -> None:
     """A mistyped publisher would import nothing, and look as if it were up to date."""
-    unknown, known = process.unknown_publishers()
     if unknown:
         named = ", ".join(sorted(known)) or "none"
         session.note(f"warning: no package of {', '.join(unknown)} was found; publishers that were found: {named}")
@@ -194,15 +194,16 @@ def _refuse_second_target(known: KnownSubscriber, wanted: str) -> None:
 def _subscription(workspace: Workspace, known: KnownSubscriber, asked: SubscriptionOptions) -> Subscription:
     retries = workspace.home.config.subscriber.max_retries if known.max_retries is None else known.max_retries
     is_endless = retries is not None and retries < 0
+    is_shared = known.pool is not None if asked.is_shared is None else asked.is_shared
     return Subscription(
         known.name,
         known.target,
         known.follow,
-        None if is_endless else retries,
-        asked.is_gap_accepted,
+        configured_roots(workspace.home.config, known.name),
         expose=known.expose,
-        roots=configured_roots(workspace.home.config, known.name),
-        is_shared=known.pool is not None if asked.is_shared is None else asked.is_shared,
+        delivery=Delivery.SHARED if is_shared else Delivery.BROADCAST,
+        max_retries=None if is_endless else retries,
+        is_gap_accepted=asked.is_gap_accepted,
     )
 
 
