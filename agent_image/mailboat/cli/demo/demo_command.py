@@ -201,6 +201,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
             control=control,
         )
         run = DemoRun(plan, screen, SystemClock())
+        is_over = is_enter_pressed if sys.stdin.isatty() else lambda: False
         with run.play() as state:
             held = {follower.name: _held_by_target(follower.target) for follower in state.followers}
             is_embedded = not options.storage
@@ -210,7 +211,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
                 screen.close()
                 session.show(outcome_report(outcome, is_running=True))
                 with suppress(KeyboardInterrupt):
-                    run.stay(_is_enter_pressed)
+                    run.stay(is_over)
         if stays:
             for line in ["All agents have ended.", "", *next_lines(outcome)]:
                 screen.say(line)
@@ -229,10 +230,12 @@ def _is_watched(session: Session) -> bool:
     return session.output is Output.TABLE and sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _is_enter_pressed() -> bool:
-    if not sys.stdin.isatty() or not select.select([sys.stdin], [], [], 0)[0]:
+def is_enter_pressed() -> bool:
+    """Whether a line came from the terminal, or the terminal is gone."""
+    if not select.select([sys.stdin], [], [], 0)[0]:
         return False
-    sys.stdin.readline()
+    with suppress(OSError):
+        sys.stdin.readline()
     return True
 
 
