@@ -284,6 +284,9 @@ def declarations_in(directory: VaultDirectory) -> Iterable[tuple[str, str]]:
 
 
 def is_docview(head: bytes) -> bool:
-    """Whether FileVault takes an XML file for a document of nodes, judged as it does by its first 1,024 bytes."""
+    """Whether FileVault takes an XML file for a document of nodes, judged as it does by its first 1,024 bytes.
+
+    https://github.com/apache/jackrabbit-filevault/blob/jackrabbit-filevault-4.1.4/vault-core/src/main/java/org/apache/jackrabbit/vault/fs/io/DocViewParser.java
+    """
     start = head[:PROBE_BYTES]
     return b"<jcr:root" in start and b'"http://www.jcp.org/jcr/1.0"' in start

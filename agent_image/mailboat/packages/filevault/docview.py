@@ -5,6 +5,8 @@ four hex digits and half of a surrogate pair are refused instead of guessed. An 
 numbers and dates of lists that are not of their type: FileVault leaves out their document, with an error.
 Of a Boolean, anything but `true` is false, as it is in Java: published packages have `{Boolean}false}`. `BinaryRef` is
 a type of its own here. What a repository can hold, `parse_values` and Jackrabbit read back as `format_values` got it.
+
+https://github.com/apache/jackrabbit-filevault/blob/jackrabbit-filevault-4.1.4/vault-core/src/main/java/org/apache/jackrabbit/vault/util/DocViewProperty2.java
 """
 
 from __future__ import annotations

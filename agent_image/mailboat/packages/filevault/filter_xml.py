@@ -4,6 +4,8 @@ Source: filter.md, importmode.md and workspacefilter-1.0.xsd of FileVault. `upda
 `update_properties`, as FileVault imports it for all nodes but users and groups. A set of `type="cleanup"` is imported
 like any other; FileVault's validator accepts that it has no content. A root with the single include `\Q<root>\E`, as
 Sling writes for a path that is not deep, is a shallow set of ours.
+
+https://github.com/apache/jackrabbit-filevault/blob/jackrabbit-filevault-4.1.4/vault-core/src/main/java/org/apache/jackrabbit/vault/fs/config/DefaultWorkspaceFilter.java
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Platform names follow `PlatformNameFormat` of FileVault 4.2. Where FileVault does not get its own name back (`_<`) or
 passes the name over (`.vlt`), the first character is written as `%xx`, which FileVault reads. So every name of ours
 comes back, and every name that Jackrabbit writes is understood.
+
+https://github.com/apache/jackrabbit-filevault/blob/jackrabbit-filevault-4.1.4/vault-core/src/main/java/org/apache/jackrabbit/vault/util/PlatformNameFormat.java
 """
 
 from __future__ import annotations
