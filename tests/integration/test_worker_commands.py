@@ -11,7 +11,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import mailboat
 import pytest
@@ -204,3 +204,19 @@ def test_only_the_end_of_a_commands_output_is_read() -> None:
         tracemalloc.stop()
     assert result == Result(Outcome.FAIL, "sh exited with 75: no route", 7.0)
     assert most_bytes < 1_000_000
+
+
+def test_the_end_of_a_short_command_is_noticed_sooner_than_that_of_a_long_one(tmp_path: Path) -> None:
+    class Watched(Call):
+        pauses: ClassVar[list[float]] = []
+
+        def wait(self, seconds: float) -> bool:
+            self.pauses.append(seconds)
+            if seconds == 0.1:
+                (tmp_path / "ended").touch()
+            return super().wait(seconds)
+
+    script = f"until [ -e {tmp_path}/ended ]; do sleep 0.01; done"
+    assert CommandHandler(["sh", "-c", script])(Watched({JobId(1): NewJob("purge")}, Token(1), 1)) == Result()
+    assert Watched.pauses[0] <= 0.01
+    assert Watched.pauses == sorted(Watched.pauses)

@@ -27,7 +27,9 @@ TRY_AGAIN_EXIT_CODE: Final = 75
 _RETRY_AFTER: Final = re.compile(rb"^retry-after:[ \t]*(\d{1,7}(?:\.\d{1,3})?)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 _TAIL_BYTES: Final = 2_000
 _LINE_CHARACTERS: Final = 300
-_POLL_SECONDS: Final = 0.1
+_FIRST_POLL_SECONDS: Final = 0.005
+_LONGEST_POLL_SECONDS: Final = 0.1
+"""Between two looks whether a command has ended: short ones are noticed soon, long ones cost nothing."""
 _KILL_AFTER_SECONDS: Final = 5.0
 
 
@@ -55,10 +57,12 @@ class CommandHandler:
             return _result(self._arguments[0], code, output.read())
 
     def _wait(self, process: subprocess.Popen[bytes], call: Call) -> int:
+        pause = _FIRST_POLL_SECONDS
         try:
-            while not call.wait(_POLL_SECONDS):
+            while not call.wait(pause):
                 if process.poll() is not None:
                     return process.returncode
+                pause = min(2 * pause, _LONGEST_POLL_SECONDS)
             # To the whole group (`start_new_session`), so that children of the command get it as well.
             _signal_group(process, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
