@@ -50,7 +50,7 @@ function snapshotParts(app, found) {
     table("Snapshots", [["Snapshot", ""], ["Target", ""], ["Size", "n"], ["Next offset", "n wide"], ["Taken", "wide"], ["Command", "s"]], rows, "The blob store holds no snapshots."),
     // before the parts that come and go: a form that is moved loses what is being typed
     isWhole && may(app, "admin") && targets.length ? h("form", { class: "tools", onsubmit: store },
-      h("label", null, "Target of a subscriber of this agent", h("select", { name: "target" }, targets.map((target) => h("option", { value: target }, target)))),
+      h("label", null, "Target of a subscriber", h("select", { name: "target" }, targets.map((target) => h("option", { value: target }, target)))),
       h("label", null, "Name", h("input", { name: "snapshot", required: true, pattern: "[A-Za-z0-9._-]+", maxlength: 100 })),
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), "replace"), h("button", { type: "submit" }, "Store snapshot")) : null,
     restores.length ? h("div", { class: "tools" }, h("label", null, "Subscriber to restore", h("select", { onchange: (event) => { app.view.restored = event.target.value; app.render(); } },
