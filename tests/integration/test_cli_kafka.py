@@ -85,7 +85,7 @@ def test_a_home_on_kafka_does_what_any_home_does(on_kafka: Any, site: Path, tmp_
     on_kafka.do("publish", site, "/c.html", "--request-id", "r-1")
     assert on_kafka.json("publish", site, "/c.html", "--request-id", "r-1")["packages"][0]["offset"] == 2
     topics = {item["role"]: item for item in on_kafka.json("journal", "topics")}
-    assert topics["package"]["topic"] == f"{prefix}package"
+    assert topics["package"]["name"] == f"{prefix}package"
     assert (topics["package"]["earliest_offset"], topics["package"]["next_offset"]) == (0, 3)
     assert [item["offset"] for item in on_kafka.json("journal", "show")] == [0, 1, 2]
     assert on_kafka.json("journal", "verify")["problems"] == []
