@@ -46,7 +46,7 @@ suite: extensions kubebox ## All tests but benchmarks and pods, on the compiled 
 
 # half of a gate's time is one core's: a second file uses the other; what exceeds its gate there is measured alone
 gates: extensions ## The short benchmarks whose ratios are gated, two files at a time
-	PYTHONPATH=build/compiled $(PYTEST) -n 2 tests/benchmarks || PYTHONPATH=build/compiled $(PYTEST) --last-failed tests/benchmarks
+	PYTHONPATH=build/compiled $(PYTEST) -n 2 tests/benchmarks || PYTHONPATH=build/compiled $(PYTEST) --last-failed --last-failed-no-failures none tests/benchmarks
 
 bench: extensions ## All figures, at full length, as JSON in bench-results/
 	$(BIN)/python -m pytest tests/benchmarks --full-length --timeout 1800 --durations=0 -s
