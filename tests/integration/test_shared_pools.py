@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.clock import SystemClock
-from mailboat.config.document import Transfer
+from mailboat.config.document import SubscriberConfig, Transfer
 from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.sources.folder import FolderSource
 from mailboat.control.job_service import JobService
@@ -277,6 +277,28 @@ def test_an_import_that_began_before_the_pool_was_suspended_ends_after_it_is_res
     assert engine.statuses() == []
     engine.send(COMMANDS, SuspendMessage(other.sling_id, POOL, suspended=False, command_id="s2"))
     wait_until(lambda: len(engine.statuses()) == 1)
+
+
+def test_a_package_that_fails_after_the_pool_was_suspended_is_given_up_once_it_is_resumed(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    stores.settings = pool_settings(config=SubscriberConfig(max_retries=0, first_pause_seconds=0.01))
+    hook = Hook(failing="/a", holding="/a")
+    publish(engine, "/a")
+    member = stores.member("m1", processors=Processors(before=hook))
+    members.start(member)
+    assert hook.held.wait(PATIENCE_SECONDS)
+    other = stores.member("m2", processors=Processors(before=Hook(failing="/a")))
+    members.start(other)
+    wait_until(lambda: other.sling_id is not None)
+    assert other.sling_id is not None
+    engine.send(COMMANDS, SuspendMessage(other.sling_id, POOL, suspended=True, command_id="s1"))
+    wait_until(lambda: [result.state for result in engine.results()] == [CommandState.DONE])
+    hook.release.set()
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.SUSPENDED)
+    assert engine.statuses() == []
+    engine.send(COMMANDS, SuspendMessage(other.sling_id, POOL, suspended=False, command_id="s2"))
+    wait_until(lambda: [status for _, status in outcomes(engine)] == [PackageStatus.REMOVED_FAILED])
 
 
 def test_a_suspended_pool_redrives_a_package_once_it_is_resumed(

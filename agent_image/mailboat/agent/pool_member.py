@@ -33,8 +33,6 @@ from mailboat.subscriber.subscriber import Until
 if TYPE_CHECKING:
     from mailboat.agent.observability import Observability
 
-"""This part of the time to stop is kept for the last announcement."""
-
 
 def check_shared(subscription: Subscription) -> None:
     """Refuse what the members of a pool cannot do together. Raises: UsageError."""

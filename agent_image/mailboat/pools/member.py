@@ -497,7 +497,8 @@ class PoolMember:
             return _COMMAND_SECONDS
         end = self._ports.journal.bounds(topic).next_offset
         is_news = end != self._commands_end
-        if is_news or self._has_commands:
+        # A suspension holds redrives back for hours; that it ended by a resume is news.
+        if is_news or (self._has_commands and handler.suspension() is None):
             with suppress(StopAskedError):
                 self._has_commands = handler.serve_commands(is_read=is_news)
                 self._commands_end = end

@@ -403,8 +403,11 @@ class PackageImport:
         try:
             with self._shared.opened(lambda: signal.is_overdue) as target, self._settled(target):
                 position = attempt.position(target)
+                now_ms = milliseconds_now(self._ports.clock)
+                suspension = target.ledger.commands.suspension()
+                if suspension is not None and not suspension.is_over(now_ms):
+                    return _SUSPENDED
                 if not _is_done(target, attempt.offset):
-                    now_ms = milliseconds_now(self._ports.clock)
                     with target.batch() as batch:
                         self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
                         note_given_up(batch, self._settings, failure, cause, attempt.call.attempt, now_ms)
