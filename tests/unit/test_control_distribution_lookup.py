@@ -9,7 +9,7 @@ import pytest
 from mailboat.api.records import DistributionPage
 from mailboat.clock import milliseconds_now
 from mailboat.config.topic_settings import TopicSettings
-from mailboat.control.builds import BuildsSeen
+from mailboat.control.builds import BuildProgress, BuildsSeen
 from mailboat.control.distribution_lookup import Distributions
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start
@@ -130,6 +130,13 @@ def test_builds_are_listed_while_retention_removes_the_first_records() -> None:
     seen = BuildsSeen(cast("Any", workspace), cast("Any", state), cast("Any", SimpleNamespace(members=tuple)))
     (build,) = seen.list()
     assert (build.first_offset, build.last_offset) == (5_001, 5_002)
+
+
+def test_progress_with_a_build_is_left_out_where_retention_removes_its_records() -> None:
+    journal, _ = log_with_package(50)
+    workspace = SimpleNamespace(journal=LogThatIsTrimmed(journal, 4_999), package_topic=PACKAGE_TOPIC)
+    member = SimpleNamespace(next_offset=Offset(4_990), identity=None)
+    assert BuildProgress(cast("Any", workspace)).of([cast("Any", member)]) == {}
 
 
 def test_search_that_has_found_its_package_hides_no_ctrl_c() -> None:

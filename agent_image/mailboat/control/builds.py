@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -254,7 +254,8 @@ class BuildProgress:
         new = [position for position in positions if (identity, position) not in self._known][:MAX_LOOKS]
         for position in new:
             start = Offset(max(bounds.earliest_offset, position - SEARCHED_RECORDS))
-            self._known[identity, position] = self._before(start, position)
+            with suppress(PositionOutOfRangeError):  # retention removed records since the bounds were read
+                self._known[identity, position] = self._before(start, position)
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
         return {position: self._known.get((identity, position)) for position in positions}

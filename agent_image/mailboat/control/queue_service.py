@@ -289,8 +289,8 @@ def redrive_requests(
 
 def _publisher_of(workspace: Workspace, place: GivenUpPlace) -> AgentName | None:
     """The publisher of a failed package; None if neither target nor log names it."""
-    if place.publisher is not None:
-        return place.publisher
+    if place.publisher is not None or place.call is None:
+        return place.publisher  # an entry of the error queue without one cannot be decoded
     message = package_at(workspace, place.offset)
     return None if message is None else message.pub_agent_name
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final, NamedTuple
 
 from mailboat.clock import Backoff, milliseconds_now
@@ -27,6 +27,7 @@ from mailboat.errors import (
     ImportTimeoutError,
     MailboatError,
     PermanentError,
+    PositionOutOfRangeError,
     ProcessorFailedError,
     RetryableError,
     StopError,
@@ -386,7 +387,13 @@ class Redriver:
         return outcome
 
     def _record(self, entry: GivenUp) -> Record:
-        record = self._ports.journal.record_at(self._settings.package_topic, entry.offset)
+        journal, topic = self._ports.journal, self._settings.package_topic
+        record = journal.record_at(topic, entry.offset)
+        if record is None:
+            # Read, too: a log that lost it in another way than by retention is damaged, and says so.
+            after = Offset(entry.offset + 1)
+            with suppress(PositionOutOfRangeError), closing(records_of(journal, topic, entry.offset, after)) as records:
+                record = next(records, None)
         if record is None:
             raise PackageGoneError(
                 f"the journal does not hold the package at {entry.offset} any more", offset=entry.offset
