@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 import time
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import example, given
@@ -16,7 +17,7 @@ from mailboat.errors import (
     UnknownRequiredFeatureError,
     UntrustedInputError,
 )
-from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
+from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.filter_xml import MAX_FILTER_BYTES, format_filter, parse_filter
 from mailboat.packages.filevault.patterns import MAX_NESTED, MAX_PATTERN_LENGTH, compile_java, java_form, quote_java
@@ -102,6 +103,15 @@ def test_any_filter_comes_back(roots: list[str], mode: ImportMode, is_shallow: b
 def test_a_filter_that_is_not_one_is_refused(document: str) -> None:
     with pytest.raises(UntrustedInputError):
         parse_filter(document.encode())
+
+
+@pytest.mark.parametrize("one_more", [0, 1])
+def test_a_filter_counts_as_many_roots_and_rules_as_its_reader(one_more: int) -> None:
+    shallow = [FilterSet(NodePath(f"/c/{number}"), is_shallow=True) for number in range(MAX_RULES // 2 + one_more)]
+    workspace = WorkspaceFilter(tuple(shallow))
+    assert (workspace.rule_count > MAX_RULES) == bool(one_more)
+    with pytest.raises(LimitExceededError) if one_more else nullcontext():
+        assert parse_filter(format_filter(workspace).encode()) == workspace
 
 
 def test_a_filter_without_elements_is_refused_with_a_next_step() -> None:

@@ -183,7 +183,8 @@ class WorkspaceFilter:
     @property
     def rule_count(self) -> int:
         """How many roots and rules it has: a reader of FileVault packages accepts `MAX_RULES` together."""
-        return sum(1 + len(one.rules) + len(one.property_rules) for one in self.sets)
+        # a shallow root is written with a rule that covers nothing but itself
+        return sum(2 if one.is_shallow else 1 + len(one.rules) + len(one.property_rules) for one in self.sets)
 
     def is_ancestor(self, path: NodePath) -> bool:
         """Whether the path lies above some root, so that content below it may be covered."""

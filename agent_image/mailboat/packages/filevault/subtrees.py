@@ -59,7 +59,11 @@ class SubtreeReader:
         if plan.primary is None or FILE_TYPE in texts[plan.primary]:
             taken += self._take_place(Place(path, entry, element))
             return
-        names = tuple([self._resolve(child.name, entry) for child in element.children])
+        try:
+            names = tuple([self._resolve(child.name, entry) for child in element.children])
+        except UntrustedInputError as error:
+            error.with_facts(path=path)  # the parent: the name of the child is what cannot be read
+            raise
         if len(set(names)) != len(names):
             taken += self._take_place(Place(path, entry, element))
             return
