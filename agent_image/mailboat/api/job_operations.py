@@ -159,7 +159,8 @@ class HttpJobs:
                 for each in turn.renewals
             ],
             "wait_seconds": turn.wait_seconds,
-            "ending": turn.is_ending,
+            # only then: an older agent refuses a field that it does not know
+            **({"ending": True} if turn.is_ending else {}),
         }
         path = f"{_worker(turn.worker)}/turns"
         return self._ask(Operation("POST", path, TurnView, body=body, wait_seconds=turn.wait_seconds))

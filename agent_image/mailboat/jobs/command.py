@@ -54,7 +54,8 @@ class CommandHandler:
                 return Result(Outcome.FAIL, f"{self._arguments[0]} cannot be started: {error.strerror or error}")
             code = self._wait(process, call)
             output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return _result(self._arguments[0], code, output.read())
+            # bounded: a process that left the group may still write
+            return _result(self._arguments[0], code, output.read(_TAIL_BYTES))
 
     def _wait(self, process: subprocess.Popen[bytes], call: Call) -> int:
         pause = _FIRST_POLL_SECONDS
