@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
             with running_servers(Path(scratch)) as config:
                 code = _demo([*arguments, "--config", str(config)])
                 if code == 0 and sys.stdin.isatty() and sys.stdout.isatty():
+                    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # typed before this line was there
                     _note("The broker and the S3 server run until you press Enter here.")
                     with suppress(KeyboardInterrupt):
                         sys.stdin.readline()
@@ -73,14 +75,20 @@ def running_servers(folder: Path) -> Iterator[Path]:
 
 
 def _demo(arguments: Sequence[str]) -> int:
-    """Run `mailboat demo`; an interrupt of this process ends it too."""
-    with subprocess.Popen([*PROGRAM, "demo", *arguments], env=os.environ) as demo:
-        try:
-            return demo.wait()
-        except KeyboardInterrupt:
-            demo.terminate()
-            demo.wait()
-            raise
+    """Run `mailboat demo`; SIGTERM of this process ends it, too."""
+    # A terminal sends Ctrl-C to both: the demo ends its agents, and is waited for while the servers run. A handler and
+    # not SIG_IGN, which the demo would inherit.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        with subprocess.Popen([*PROGRAM, "demo", *arguments], env=os.environ) as demo:
+            try:
+                return demo.wait()
+            except KeyboardInterrupt:
+                demo.terminate()
+                demo.wait()
+                raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _note(text: str) -> None:

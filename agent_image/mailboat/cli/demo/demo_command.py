@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -201,7 +202,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
             control=control,
         )
         run = DemoRun(plan, screen, SystemClock())
-        is_over = is_enter_pressed if sys.stdin.isatty() else lambda: False
+        can_press = is_at_terminal()
         with run.play() as state:
             held = {follower.name: _held_by_target(follower.target) for follower in state.followers}
             is_embedded = not options.storage
@@ -209,9 +210,12 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
             stays = options.stays and outcome.is_equal
             if stays:
                 screen.close()
-                session.show(outcome_report(outcome, is_running=True))
+                if can_press:
+                    # what was typed while the demo ran was not meant for it
+                    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+                session.show(outcome_report(outcome, until="Enter or Ctrl-C" if can_press else "Ctrl-C"))
                 with suppress(KeyboardInterrupt):
-                    run.stay(is_over)
+                    run.stay(is_enter_pressed if can_press else lambda: False)
         if stays:
             for line in ["All agents have ended.", "", *next_lines(outcome)]:
                 screen.say(line)
@@ -227,7 +231,17 @@ def _held_by_target(target: str) -> Held:
 
 def _is_watched(session: Session) -> bool:
     """Whether a person is there who sees the dashboard's address and can end the demo."""
-    return session.output is Output.TABLE and sys.stdin.isatty() and sys.stdout.isatty()
+    return session.output is Output.TABLE and is_at_terminal() and sys.stdout.isatty()
+
+
+def is_at_terminal() -> bool:
+    """Whether lines from a terminal are for this process: not in the background (`mailboat demo &`)."""
+    if sys.stdin is None or not sys.stdin.isatty():  # None: closed (`<&-`)
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # no controlling terminal: no other process reads it either
+        return True
 
 
 def is_enter_pressed() -> bool:

@@ -73,13 +73,13 @@ def held_by(source: Source) -> Held:
     return Held(total.digest(), count)
 
 
-def outcome_report(outcome: Outcome, *, is_running: bool = False) -> Report:
-    """Everything, for people and programs; `is_running` while the agents still run."""
+def outcome_report(outcome: Outcome, *, until: str = "") -> Report:
+    """Everything, for people and programs. While the agents still run, `until` is what ends them: keys."""
     state = outcome.state
     rows = [
         _row(outcome, follower, agent.name, agent.restarts) for agent in state.agents for follower in agent.followers
     ]
-    commands = _live_commands(outcome) if is_running else _next_commands(outcome)
+    commands = _live_commands(outcome) if until else _next_commands(outcome)
     document = {
         "source": str(outcome.folder),
         "files": outcome.found.files,
@@ -91,7 +91,7 @@ def outcome_report(outcome: Outcome, *, is_running: bool = False) -> Report:
         "subscribers": rows,
         "next": [words for words, _ in commands],
     }
-    after = _live_lines(outcome) if is_running else next_lines(outcome)
+    after = _live_lines(outcome, until) if until else next_lines(outcome)
     return Report(document, [follower.name for follower in state.followers], lambda: _blocks(outcome, rows, after))
 
 
@@ -152,12 +152,12 @@ def next_lines(outcome: Outcome) -> list[str]:
     return ["Next:", *_step_lines(_next_commands(outcome))]
 
 
-def _live_lines(outcome: Outcome) -> list[str]:
+def _live_lines(outcome: Outcome, until: str) -> list[str]:
     steps = _step_lines(_live_commands(outcome))
     return [
         f"All agents still run, with the dashboard at {outcome.url}/",
         *("In another terminal:", *steps),
-        "Press Enter or Ctrl-C here to end the demo.",
+        f"Press {until} here to end the demo.",
     ]
 
 
