@@ -196,6 +196,7 @@ def test_an_agent_that_stays_away_is_named_with_what_was_restored(page: Page, se
         expect(own.get_by_role("status")).to_contain_text("two has the content of blob:site")  # for slow readers, too
         own.get_by_role("button", name="Dismiss").click()
         expect(own.get_by_role("status")).to_be_empty()
+        expect(own.get_by_role("main")).to_be_focused()
 
 
 def test_dialog_says_all_consequences_where_no_position_is_known(page: Page, serve: Any) -> None:

@@ -1,12 +1,13 @@
 // The dashboard: who is logged in, which view is shown, and the stream that keeps it current.
 import { Refused, call, follow, hasToken, setToken } from "./api.js";
-import { h, morph } from "./dom.js";
+import { clearNotice, h, morph } from "./dom.js";
 import { Fleet, SAMPLE_MS, needsAttention } from "./fleet.js";
 import { overview } from "./overview.js";
 
 const RENDER_MS = 400;
 const STALE_MS = 5_000;
 const RELOAD_MS = 3_000;
+const HEARD_MS = 45_000; // the last heartbeat of a stream that was found silent is not older (api.js), unless this page slept
 const SILENT_MS = 60_000; // a restart takes less, as the command line assumes too
 const DOCUMENTS = 60;
 const main = document.getElementById("content");
@@ -53,6 +54,7 @@ const app = {
   },
   logout(why) {
     this.stream?.abort();
+    clearNotice(); // the next person at this page must not read it
     setToken(null);
     Object.assign(this, { fleet: new Fleet(), caller: null, cache: new Map(), isLive: false, swept: null, lostAt: null, why });
     this.render();
@@ -141,7 +143,8 @@ async function start() {
   // at the same time as the question who the caller is: a round trip less before the first content
   const onState = (isLive) => {
     app.isLive = isLive;
-    app.lostAt = isLive ? null : app.lostAt ?? app.fleet.heardAt ?? Date.now(); // silent since the last heartbeat
+    // Silent since the last heartbeat, unless this page slept since then.
+    app.lostAt = isLive ? null : app.lostAt ?? Math.max(app.fleet.heardAt ?? Date.now(), Date.now() - HEARD_MS);
     if (isLive && app.fleet.heardAt) app.fleet.heardAt = Date.now(); // a heartbeat, too: nothing has changed until then
     app.render();
   };

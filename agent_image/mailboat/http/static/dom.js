@@ -69,8 +69,13 @@ function update(node, wanted) {
 // What an action did. It stays until it is dismissed or replaced, so slow readers have the time that they need.
 export function notice(text) {
   const place = document.getElementById("notice");
-  const button = h("button", { type: "button", class: "small", onclick: () => place.replaceChildren() }, "Dismiss");
+  const dismiss = () => { clearNotice(); document.getElementById("content").focus(); }; // the button is gone, the focus must not be
+  const button = h("button", { type: "button", class: "small", onclick: dismiss }, "Dismiss");
   place.replaceChildren(h("p", null, text), button);
+}
+
+export function clearNotice() {
+  document.getElementById("notice").replaceChildren();
 }
 
 // ---- parts of views
