@@ -73,7 +73,7 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
 def older_workers(fold: JobFold, queue: Queue) -> Sequence[str]:
     """Live workers of an older version to which newer ones leave jobs of a queue."""
     if len({each.rules for each in fold.workers.values()}) < 2:
-        return ()  # the usual case, of which each look at the queues asks
+        return ()  # the usual case, and every list of queues asks
     alike = {(tuple(each.topics), each.rules): each for each in fold.workers.values()}  # pools have many of one kind
     older = {
         kind
