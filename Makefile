@@ -32,7 +32,7 @@ dev-all: ## The same with Spark: what lint and the whole suite need
 test: ## Everything that must hold: lint, the suite on the compiled modules, the gated benchmarks; ends with a table of costs
 	@$(PYTHON) tools/stages.py test --workers $(WORKERS)
 
-test-long: ## The long proofs by slices: SLICE=NAME runs one, none runs all (see tests/slices.toml)
+test-long: dev-all ## The long proofs by slices: SLICE=NAME runs one, none runs all (see tests/slices.toml)
 	@$(PYTHON) tools/stages.py long --workers $(WORKERS) $(SLICE)
 
 lint: dev-all ## ruff, formatting, mypy, import contracts
