@@ -257,16 +257,11 @@ def test_a_suspended_pool_imports_nothing_until_it_is_resumed(engine: Engine, st
     wait_until(lambda: len(engine.statuses()) == 1)
 
 
-def test_an_import_that_began_before_the_pool_was_suspended_ends_after_it_is_resumed(
-    engine: Engine, stores: Stores, members: Members
-) -> None:
-    hook = Hook(holding="/a")
-    publish(engine, "/a")
-    member = stores.member("m1", processors=Processors(before=hook))
-    members.start(member)
-    assert hook.held.wait(PATIENCE_SECONDS)
-    # It asks for commands twice a second; before it does, only the target says that imports are suspended.
-    other = stores.member("m2", processors=Processors(before=Hook()))
+def suspend_and_resume(engine: Engine, stores: Stores, members: Members, hook: Hook, failing: str = "") -> None:
+    """While the first member is held by the hook, another one takes both commands: nothing is done in between."""
+    (member,) = members.all()
+    # The first one asks for commands twice a second; before it does, only the target has the suspension.
+    other = stores.member("m2", processors=Processors(before=Hook(failing=failing)))
     members.start(other)
     wait_until(lambda: other.sling_id is not None)
     assert other.sling_id is not None
@@ -276,6 +271,16 @@ def test_an_import_that_began_before_the_pool_was_suspended_ends_after_it_is_res
     wait_until(lambda: member.statistics.phase is SubscriberPhase.SUSPENDED)
     assert engine.statuses() == []
     engine.send(COMMANDS, SuspendMessage(other.sling_id, POOL, suspended=False, command_id="s2"))
+
+
+def test_an_import_that_began_before_the_pool_was_suspended_ends_after_it_is_resumed(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    hook = Hook(holding="/a")
+    publish(engine, "/a")
+    members.start(stores.member("m1", processors=Processors(before=hook)))
+    assert hook.held.wait(PATIENCE_SECONDS)
+    suspend_and_resume(engine, stores, members, hook)
     wait_until(lambda: len(engine.statuses()) == 1)
 
 
@@ -285,19 +290,9 @@ def test_a_package_that_fails_after_the_pool_was_suspended_is_given_up_once_it_i
     stores.settings = pool_settings(config=SubscriberConfig(max_retries=0, first_pause_seconds=0.01))
     hook = Hook(failing="/a", holding="/a")
     publish(engine, "/a")
-    member = stores.member("m1", processors=Processors(before=hook))
-    members.start(member)
+    members.start(stores.member("m1", processors=Processors(before=hook)))
     assert hook.held.wait(PATIENCE_SECONDS)
-    other = stores.member("m2", processors=Processors(before=Hook(failing="/a")))
-    members.start(other)
-    wait_until(lambda: other.sling_id is not None)
-    assert other.sling_id is not None
-    engine.send(COMMANDS, SuspendMessage(other.sling_id, POOL, suspended=True, command_id="s1"))
-    wait_until(lambda: [result.state for result in engine.results()] == [CommandState.DONE])
-    hook.release.set()
-    wait_until(lambda: member.statistics.phase is SubscriberPhase.SUSPENDED)
-    assert engine.statuses() == []
-    engine.send(COMMANDS, SuspendMessage(other.sling_id, POOL, suspended=False, command_id="s2"))
+    suspend_and_resume(engine, stores, members, hook, failing="/a")
     wait_until(lambda: [status for _, status in outcomes(engine)] == [PackageStatus.REMOVED_FAILED])
 
 
