@@ -8,8 +8,8 @@ import random
 import re
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -49,9 +49,24 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title=
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as opened:
-        yield opened
+def alive_browser() -> Iterator[Callable[[], Browser]]:
+    with ExitStack() as opened:
+        running: Browser | None = None
+
+        def alive() -> Browser:
+            nonlocal running
+            # It has died between two tests, and all later ones failed with it.
+            if running is None or not running.is_connected():
+                opened.close()
+                running = opened.enter_context(chromium())
+            return running
+
+        yield alive
+
+
+@pytest.fixture
+def browser(alive_browser: Callable[[], Browser]) -> Browser:
+    return alive_browser()
 
 
 @pytest.fixture
