@@ -253,7 +253,7 @@ def test_a_publisher_that_refuses_fails_the_demo(play: Any) -> None:
 def test_a_demo_in_which_nothing_moves_is_given_up(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_run, "STANDSTILL_SECONDS", 1.0)
     with pytest.raises(DemoFailedError, match="nothing moved"):
-        play({AUTHOR: READY, GOLDEN: READY}, FakeControl(FakeSubscriber(GOLDEN, next_offset=-1)))
+        play({AUTHOR: READY, GOLDEN: READY}, FakeControl(FakeSubscriber(GOLDEN, next_offset=0)))
 
 
 def test_a_process_that_does_not_end_well_fails_the_demo(play: Any) -> None:
