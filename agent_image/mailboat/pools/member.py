@@ -273,6 +273,7 @@ class PoolMember:
         self._seen_unfed_at: tuple[int, float] | None = None
         self._fed_at = float("-inf")
         self._commands_end: Offset | None = None
+        self._commands_low_water: Offset | None = None
         self._has_commands = True
         self._beat = heartbeat(ports.clock)
 
@@ -493,15 +494,18 @@ class PoolMember:
     def _serve_commands(self, handler: PackageImport, settings: SubscriberSettings) -> float:
         """Take commands, and answer those that are done. In a thread of its own: it may wait long for the target."""
         topic = settings.command_topic
-        if topic is None or not handler.is_ready:
+        if topic is None or handler.low_water is None:
             return _COMMAND_SECONDS
         end = self._ports.journal.bounds(topic).next_offset
         is_news = end != self._commands_end
-        # A suspension holds redrives back for hours; that it ended by a resume is news.
-        if is_news or (self._has_commands and handler.suspension() is None):
+        # A suspension holds redrives back for hours, but what began before it may end, and a clear waits for that. That
+        # imports resume is news.
+        low_water = handler.low_water
+        is_due = handler.suspension() is None or low_water != self._commands_low_water
+        if is_news or (self._has_commands and is_due):
             with suppress(StopAskedError):
                 self._has_commands = handler.serve_commands(is_read=is_news)
-                self._commands_end = end
+                self._commands_end, self._commands_low_water = end, low_water
         return _COMMAND_SECONDS
 
     def _is_turn(self, topic: JobTopic, feed: Feed, worker: str, now: float, *, is_empty: bool) -> bool:

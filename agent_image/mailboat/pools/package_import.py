@@ -194,9 +194,9 @@ class PackageImport:
         return None if holds is None or holds.is_over(milliseconds_now(self._ports.clock)) else holds
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it was shown where the pool stands."""
-        return self._view is not None
+    def low_water(self) -> Offset | None:
+        """Every package below it is done, as far as it was shown; None before that."""
+        return None if self._view is None else self._view.low_water
 
     def serve_commands(self, *, is_read: bool) -> bool:
         """Redrive and answer, after reading what was sent if asked to; whether a command is still open.
