@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,17 @@ from mailboat.control.event_feed import differences
 from mailboat.errors import CommandMissingError
 from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Start
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
-from mailboat.model.messages import CommandResult, CommandState, CommandVerb, DiscoveryMessage, TopicRole
+from mailboat.model.messages import (
+    Backlog,
+    CommandResult,
+    CommandState,
+    CommandVerb,
+    DiscoveryMessage,
+    PackageMessage,
+    TopicRole,
+)
 from mailboat.model.positions import Position
+from mailboat.queues.queue_pages import PageLimits, PageReader
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.target_contract import an_entry
 from mailboat.wire.messages import encode_message
@@ -79,6 +89,11 @@ def answer(workspace: Workspace, command_id: str) -> None:
     workspace.journal.append(workspace.topic(TopicRole.STATUS), [NewRecord(value, headers)])
 
 
+def append(workspace: Workspace, *packages: PackageMessage) -> None:
+    records = [encode_message(package) for package in packages]
+    workspace.journal.append(workspace.package_topic, [NewRecord(value, headers) for headers, value in records])
+
+
 def test_answers_to_a_redrive_of_many_packages_are_found(workspace: Workspace, own: OwnSubscribers) -> None:
     earlier = own.suspend(EDGE, None).look()[0].id
     sent = own.redrive(EDGE, FAILED)
@@ -110,24 +125,56 @@ def test_a_command_whose_answer_comes_late_holds_no_reader_meanwhile(workspace: 
 def test_clear_finds_packages_behind_many_of_other_publishers(
     workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_subscribers, "MAX_READ_RECORDS", 2)
-    monkeypatch.setattr(own_subscribers, "_READ", ReadLimits(max_records=1))
+    limits = PageLimits(max_walked_records=2, read=ReadLimits(max_records=1))
+    monkeypatch.setattr(own_subscribers, "PageReader", partial(PageReader, limits=limits))
     others = [message(f"o{number}", pub_agent_name=AgentName("other")) for number in range(3)]
     wanted = [message(f"p{number}", paths=()) for number in range(3)]
-    records = [encode_message(item) for item in (*others, wanted[0], *others, *wanted[1:])]
-    workspace.journal.append(workspace.package_topic, [NewRecord(value, headers) for headers, value in records])
+    append(workspace, *others, wanted[0], *others, *wanted[1:])
     assert own.clear(AUTHOR, EDGE, 1).look()[0].offset == 3
     assert own.clear(AUTHOR, EDGE, 2).look()[0].offset == 7
     assert own.clear(AUTHOR, EDGE, 9).look()[0].offset == 8
     assert own.clear("ghost", EDGE, 9).look()[0].message == "the queue was empty"
 
 
+def test_queue_of_a_shared_pool_begins_with_its_unfinished_package(workspace: Workspace) -> None:
+    """As at the agent of its publisher: else the package that blocks the pool could not be removed."""
+    append(workspace, *(message(f"p{number}", paths=()) for number in range(3)))
+    said = DiscoveryMessage(
+        *(SlingId("5" * 36), EDGE, ()),
+        is_editable=True,
+        follows_all=True,
+        next_offset=Offset(1),
+        backlog=Backlog(Offset(3), 2),
+    )
+    task: Any = Announced(said)
+    own = OwnSubscribers(workspace, [(SubscriberAgentConfig(EDGE, "files:edge"), task)], SystemClock())
+    page = own.queue(AUTHOR, EDGE, 0, 10)
+    assert ([item.offset for item in page.items], page.queue.head) == ([1, 2], page.items[0])
+    assert own.remove(AUTHOR, EDGE, [page.items[0].id]).look()[0].offset == 1
+    own.close()
+
+
+def test_a_removal_of_many_packages_reads_them_at_once(
+    workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(workspace, *(message(f"p{number}", paths=()) for number in range(50)))
+    ids = [item.id for item in own.queue(AUTHOR, EDGE, 0, 50).items]
+    readers, open_reader = list[str](), workspace.journal.reader
+
+    def reader(topic: TopicName, start: Start) -> JournalReader:
+        readers.append(topic)
+        return open_reader(topic, start)
+
+    monkeypatch.setattr(workspace.journal, "reader", reader)
+    assert own.remove(AUTHOR, EDGE, ids).look()[0].offset == 49
+    assert readers.count(workspace.package_topic) == 1
+
+
 def test_a_sample_of_the_history_opens_no_reader(
     workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader of Kafka is a new client, and each subscriber of a fleet takes a sample every ten seconds."""
-    headers, value = encode_message(message("p", paths=()))
-    workspace.journal.append(workspace.package_topic, [NewRecord(value, headers)] * 3)
+    append(workspace, *[message("p", paths=())] * 3)
     assert [view.lag for view in own.status().subscribers] == [3]
     monkeypatch.setattr(workspace.journal, "reader", lambda *_: pytest.fail("a reader was opened"))
     assert [view.lag for view in own.lags().subscribers] == [3]
@@ -166,9 +213,8 @@ def test_times_of_publications_are_read_once_in_five_seconds(
         return open_reader(topic, start)
 
     monkeypatch.setattr(workspace.journal, "reader", reader)
-    headers, value = encode_message(message("p", paths=()))
     for _ in range(20):
-        workspace.journal.append(workspace.package_topic, [NewRecord(value, headers)])
+        append(workspace, message("p", paths=()))
         own.status()
         clock.advance(0.5)
     assert topics.count(workspace.package_topic) == 2

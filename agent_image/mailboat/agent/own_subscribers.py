@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -25,7 +25,6 @@ from mailboat.api.records import (
     JournalView,
     PublisherView,
     QueuePage,
-    QueueView,
     StatusView,
     SubscriberStatusView,
 )
@@ -41,8 +40,9 @@ from mailboat.control.queue_service import (
     GivenUpPlace,
     key_of_place,
     places_in,
+    plan_removal,
+    queue_page,
     redrive_requests,
-    view_of_item,
     view_of_place,
 )
 from mailboat.control.subscriber_directory import STOPPED, SubscriberStatus, announced_member, status_view
@@ -54,24 +54,19 @@ from mailboat.errors import (
     MailboatError,
     PositionOutOfRangeError,
     QueueMissingError,
-    QueueNotClearableError,
     UsageError,
 )
-from mailboat.journal.port import Edge, ReadLimits, Start
+from mailboat.journal.port import Edge, Start
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
 from mailboat.operations.journal_inspection import recent_publishers
-from mailboat.queues.entries import Entry, decode_entries
-from mailboat.queues.queue_names import EntryId, QueueName
-from mailboat.queues.queue_state import decide_item_state, decide_queue_state
+from mailboat.queues.log_view import LogView
+from mailboat.queues.queue_names import QueueName
+from mailboat.queues.queue_pages import MAX_PAGE_ENTRIES, PageReader
 from mailboat.queues.statuses import StatusFollower
-from mailboat.queues.subscriber_queue import QueueItem, RemovalRefusedError
+from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 from mailboat.subscriber.figures import SubscriberPhase
 
-MAX_READ_RECORDS: Final = 5_000
-"""Messages that one page of a queue reads at most; the next page begins where it ended."""
-
-MAX_REMOVED_ITEMS: Final = 1_000
 MAX_REMEMBERED: Final = 100
 """Commands whose outcome can be asked for later, and those of the last request; the oldest are forgotten first."""
 
@@ -80,9 +75,6 @@ _SAMPLE_MS: Final = 10_000
 
 _PUBLISHED_SECONDS: Final = 5.0
 """How old the times of the last publications may be."""
-_READ: Final = ReadLimits(max_records=500)
-_READ_SECONDS: Final = 5.0
-"""For what is known to be there; a log with a network between may need a moment."""
 
 
 class SentCommands:
@@ -192,36 +184,7 @@ class OwnSubscribers:
 
         Raises: AgentMissingError, QueueMissingError, JournalUnavailableError.
         """
-        member, author = self._find(name), parse_agent_name(publisher)
-        if not member.follows(author):
-            raise QueueMissingError(f"{member.name} does not follow {author}", subscriber=member.name)
-        journal = journal_view(self._workspace)
-        standing = member.standing(author)
-        count = _lag(member, journal.next_offset) or 0
-        queue = QueueView(
-            name=str(member.queue_name),
-            publisher=author,
-            subscriber=member.name,
-            state=str(decide_queue_state(count, member.attempts)),
-            count=count,
-            capabilities=tuple(sorted(map(str, standing.capabilities))),
-            exact=not count,
-        )
-        first = max(member.pending_from or 0, journal.earliest_offset)
-        begin = max(first, from_offset)
-        entries, following = self._entries(author, Offset(begin), journal.next_offset, max_items)
-        attempts = [standing.attempts if begin == first and not place else 0 for place in range(len(entries))]
-        items = [
-            QueueItem(
-                EntryId(self._workspace.package_topic, entry.offset),
-                entry,
-                decide_item_state(count),
-                count,
-                standing.cause if count else None,
-            )
-            for entry, count in zip(entries, attempts, strict=True)
-        ]
-        return QueuePage(queue, tuple(map(view_of_item, items)), following)
+        return queue_page(self._queue(publisher, name), from_offset, max_items)
 
     def suspend(self, name: str, seconds: float | None) -> SentCommands:
         """Suspend imports, for at most so long. Raises: AgentMissingError, UsageError."""
@@ -247,26 +210,17 @@ class OwnSubscribers:
         """
         if max_items is not None and max_items < 1:
             raise UsageError(f"a clear drops at least one package, not {max_items}")
-        member, page = self._clearable(publisher, name, max_items or 1)
-        end = self._workspace.journal.bounds(self._workspace.package_topic).next_offset
-        last = end - 1 if max_items is None else self._last_of(page, member, max_items)
-        author = AgentName(page.queue.publisher)
-        if not page.queue.count or last < 0:
-            return SentCommands(lambda: [nothing_to_clear(author, member.queue_name)])
-        return self._send(lambda sender: [sender.clear(author, member.queue_name, Offset(last))])
+        queue = self._queue(publisher, name)
+        return self._clear(queue, queue.plan_clear(max_items))
 
     def remove(self, publisher: str, name: str, item_ids: Sequence[str]) -> SentCommands:
         """Drop the first package, or all up to the last one named. Raises: as `clear`; RemovalRefusedError."""
-        member, page = self._clearable(publisher, name, MAX_REMOVED_ITEMS)
-        offsets = {item.id: item.offset for item in page.items[: 1 if len(item_ids) == 1 else None]}
-        unknown = next((item_id for item_id in item_ids if item_id not in offsets), None)
-        if unknown is not None or not item_ids:
-            raise RemovalRefusedError(
-                f"{(unknown or 'no entry')[:120]!r} is not the first entry of {member.queue_name}, or not in it",
-                next_step=f"mailboat queues show {member.name}",
-            )
-        last = Offset(max(offsets[item_id] for item_id in item_ids))
-        return self._send(lambda sender: [sender.clear(AgentName(page.queue.publisher), member.queue_name, last)])
+        if not item_ids:
+            raise UsageError("a removal names at least one item")
+        queue = self._queue(publisher, name)
+        # its view keeps what this reads: else each id would be looked up with a reader of its own
+        queue.page(max_items=MAX_PAGE_ENTRIES)
+        return self._clear(queue, plan_removal(queue, item_ids))
 
     def command(self, command_id: str) -> SentCommands:
         """A command that was sent a short time ago, with those of the same request. Raises: CommandMissingError."""
@@ -284,28 +238,20 @@ class OwnSubscribers:
         for sent in unanswered:
             sent.close()
 
-    def _last_of(self, page: QueuePage, member: SubscriberStatus, max_items: int) -> int:
-        """The offset of the last of the first packages in a queue, of which `page` is the first page; -1: it is empty.
+    def _queue(self, publisher: str, name: str) -> SubscriberQueue:
+        """The queue over a view that has counted nothing: a page reads its stretch of the log, up to a limit."""
+        member, author = self._find(name), parse_agent_name(publisher)
+        if not member.follows(author):
+            raise QueueMissingError(f"{member.name} does not follow {author}", subscriber=member.name)
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        view = LogView(topic, {author}, journal.bounds(topic))
+        return SubscriberQueue(member.standing(author), view, PageReader(view, journal))
 
-        Between two packages of a publisher any number of messages of others may stand.
-        """
-        last, missing, begin = max((item.offset for item in page.items), default=-1), max_items - len(page.items), -1
-        while missing > 0 and page.next_offset is not None and page.next_offset > begin:
-            begin = page.next_offset
-            page = self.queue(page.queue.publisher, member.name, begin, missing)
-            last = max((item.offset for item in page.items), default=last)
-            missing -= len(page.items)
-        return last
-
-    def _clearable(self, publisher: str, name: str, max_items: int) -> tuple[SubscriberStatus, QueuePage]:
-        member = self._find(name)
-        if not member.is_editable:
-            raise QueueNotClearableError(
-                f"{member.name} is not editable",
-                next_step="set `editable: true` for that subscriber, and restart its agent",
-                queue=str(member.queue_name),
-            )
-        return member, self.queue(publisher, name, 0, max_items)
+    def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None) -> SentCommands:
+        publisher, queue_name = queue.standing.publisher, queue.queue_name
+        if plan is None:
+            return SentCommands(lambda: [nothing_to_clear(publisher, queue_name)])
+        return self._send(lambda sender: [sender.clear(publisher, queue_name, plan.up_to_offset)])
 
     def _send(self, send: Callable[[CommandSender], Sequence[Command]]) -> SentCommands:
         answers, journal, topic = CommandAnswers(), self._workspace.journal, self._workspace.topic(TopicRole.STATUS)
@@ -335,27 +281,6 @@ class OwnSubscribers:
         for old in forgotten:
             old.close()
         return sent
-
-    def _entries(
-        self, publisher: AgentName, begin: Offset, end: int, max_items: int
-    ) -> tuple[Sequence[Entry], Offset | None]:
-        """The first packages of a publisher from an offset on, and where the next page begins; None: at the end."""
-        entries, position = list[Entry](), begin
-        if begin >= end:
-            return entries, None
-        with closing(self._workspace.journal.reader(self._workspace.package_topic, begin)) as reader:
-            while position < end and len(entries) < max_items and position - begin < MAX_READ_RECORDS:
-                try:
-                    batch = reader.read(_READ, _READ_SECONDS)
-                except PositionOutOfRangeError:  # retention was faster
-                    return entries, None
-                entries += decode_entries(batch.records, {publisher}).entries
-                position = batch.next_offset
-                if batch.is_at_end:
-                    break
-        if len(entries) > max_items:
-            return entries[:max_items], entries[max_items].offset
-        return entries, position if position < end else None
 
     def _members(self) -> list[SubscriberStatus]:
         now_ms = milliseconds_now(self._clock)

@@ -17,7 +17,7 @@ from mailboat.content.port import GivenUp, Ledger
 from mailboat.control.journal_state import JournalState
 from mailboat.control.page_tokens import Key, page_of
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
-from mailboat.errors import AgentMissingError, MailboatError, QueueNotClearableError, UsageError
+from mailboat.errors import MailboatError, QueueNotClearableError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
@@ -76,21 +76,31 @@ class QueueService:
         """A piece of a queue. Raises: QueueMissingError."""
         queue = queues.find(name)
         wanted = max(1, min(max_items, MAX_PAGE_ITEMS))
+        if not isinstance(queue, ErrorQueue):
+            return queue_page(queue, from_offset, wanted)
+        found = queue.page(self._journal_state.pages, from_offset, wanted + 1)
+        shown = (_view_of_error(entry) for entry in found[:wanted])
+        following = found[wanted].id.offset if len(found) > wanted else None
         whole = self._with_head(queue, queues.publisher)
-        if isinstance(queue, ErrorQueue):
-            found = queue.page(self._journal_state.pages, from_offset, wanted + 1)
-            shown = (_view_of_error(entry) for entry in found[:wanted])
-            following = found[wanted].id.offset if len(found) > wanted else None
-            return QueuePage(whole, tuple(item for item in shown if item is not None), following)
-        page = queue.page(from_offset, wanted)
-        return QueuePage(whole, tuple(map(view_of_item, page.items)), None if page.is_last else page.next_offset)
+        return QueuePage(whole, tuple(item for item in shown if item is not None), following)
 
     def _with_head(self, queue: SubscriberQueue | ErrorQueue, publisher: AgentName) -> QueueView:
         if isinstance(queue, ErrorQueue):
             first = queue.page(self._journal_state.pages, 0, 1)
             return _queue_view(queue, publisher, _view_of_error(first[0]) if first else None)
-        head = queue.head()
-        return _queue_view(queue, publisher, None if head is None else view_of_item(head))
+        return _view_of_queue(queue)
+
+
+def queue_page(queue: SubscriberQueue, from_offset: int, max_items: int) -> QueuePage:
+    """A piece of a subscriber's queue, with the queue itself. Raises: JournalUnavailableError."""
+    page = queue.page(from_offset, max_items)
+    following = None if page.is_last else page.next_offset
+    return QueuePage(_view_of_queue(queue), tuple(map(_view_of_item, page.items)), following)
+
+
+def _view_of_queue(queue: SubscriberQueue) -> QueueView:
+    head = queue.head()
+    return _queue_view(queue, queue.standing.publisher, None if head is None else _view_of_item(head))
 
 
 def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
@@ -125,7 +135,7 @@ def _queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head:
     )
 
 
-def view_of_item(item: QueueItem) -> QueueItemView:
+def _view_of_item(item: QueueItem) -> QueueItemView:
     """A package in a queue."""
     return _item_view(str(item.id), item.entry, item.state, item.attempts, cause_view(item.cause))
 
@@ -196,11 +206,7 @@ class GivenUpPackages:
 
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
         """Places of the packages that one subscriber or all gave up, unordered. Raises: AgentMissingError."""
-        members = self._directory.members()
-        wanted = [member for member in members if subscriber in {None, member.name, str(member.queue_name)}]
-        if subscriber is not None and not wanted:
-            known = ", ".join(dict.fromkeys(member.name for member in members[:10])) or "none"
-            raise AgentMissingError(f"no subscriber {subscriber[:120]!r} is known; known: {known}")
+        wanted = self._directory.members() if subscriber is None else self._directory.named(subscriber)
         told = self._told_by_targets(wanted)
         names = {entry.queue_name for entry in wanted} - set(told)
         found = [place for places in told.values() for place in places]

@@ -184,16 +184,21 @@ class SubscriberDirectory:
         judged = [_judged(status, identity, bounds) for status in found.values()]
         return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.queue_name.sling_id))
 
-    def find(self, name: str) -> SubscriberStatus:
-        """The subscriber of that name, or of that queue name. Raises: AgentMissingError, UsageError if several have it.
+    def named(self, name: str) -> Sequence[SubscriberStatus]:
+        """The subscribers of that name, one for each instance, or the one of that queue name.
 
-        Commands need one that has announced itself: they name the instance that it runs in.
+        Raises: AgentMissingError.
         """
-        members = [member for member in self.members() if member.heard_ms is not None or member.is_registered]
+        members = self.members()
         found = [member for member in members if name in {member.name, str(member.queue_name)}]
         if not found:
             known = ", ".join(dict.fromkeys(member.name for member in members[:10])) or "none"
             raise AgentMissingError(f"no subscriber {name[:120]!r} is known; known: {known}", subscriber=name[:120])
+        return found
+
+    def find(self, name: str) -> SubscriberStatus:
+        """The subscriber of that name, to command it. Raises: AgentMissingError, UsageError if several have it."""
+        found = self.named(name)
         if len(found) > 1:
             queues = ", ".join(str(status.queue_name) for status in found[:10])
             raise UsageError(f"{len(found)} subscribers have the name {name}", next_step=f"use one of {queues}")

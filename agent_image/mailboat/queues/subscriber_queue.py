@@ -235,7 +235,7 @@ class SubscriberQueue:
     def _check_editable(self) -> None:
         if not self.standing.is_editable:
             raise QueueNotClearableError(
-                f"the subscriber of {self.name} is not editable",
+                f"{self.queue_name.agent_name} is not editable",
                 next_step="set `editable: true` for that subscriber, and restart its agent",
                 queue=self.name,
             )
