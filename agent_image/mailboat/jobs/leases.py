@@ -14,6 +14,7 @@ RULES: Final = 1
 """Version of the rules by which the fold decides. A change after which two versions may disagree has the next number.
 
 Only workers of the oldest live version claim from a queue: two folds that disagree would start one job twice, or none.
+`tests/golden/jobs` has the decisions of each version for one log.
 """
 
 
