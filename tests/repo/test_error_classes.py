@@ -108,3 +108,16 @@ def test_only_own_errors_are_raised_for_users(product: Any) -> None:
                 if ast.unparse(raised) in vague and not module.name.startswith("agent_image/mailboat/testing/"):
                     found.append(f"{module.at(node)}: raise {ast.unparse(raised)}")
     assert not found, "\n".join(found)
+
+
+def test_only_new_errors_are_raised_from_none(product: Any) -> None:
+    # `raise error from None` of an error that exists sets its cause to None, and traces lose it: a bare `raise` keeps it
+    found = [
+        f"{module.at(node)}: {ast.unparse(node)}"
+        for module in product
+        for node in module.nodes
+        if isinstance(node, ast.Raise)
+        and isinstance(node.cause, ast.Constant)
+        and not (isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name))
+    ]
+    assert not found, "\n".join(found)

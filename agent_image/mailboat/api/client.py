@@ -97,7 +97,9 @@ class HttpControl(HttpOperations):
             try:
                 view = self.distribute(publisher, request)
             except MailboatError as error:
-                raise error.with_facts(**({"published_before": done} if done else {})) from None
+                if done:
+                    error.with_facts(published_before=done)
+                raise
             yield view
 
     def publish_changed(

@@ -25,7 +25,7 @@ def mapped_disk_errors(place: Path | str) -> Iterator[None]:
     try:
         yield
     except _SourceBrokenError as broken:
-        raise broken.error from None
+        raise broken.error from broken.error.__cause__
     # before OSError, its parent class: a link in the store is damage, which a retry does not repair
     except ForeignEntryError as error:
         raise BlobStoreCorruptError(

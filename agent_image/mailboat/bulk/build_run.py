@@ -433,7 +433,8 @@ class BuildRun:
         except MailboatError as error:
             with suppress(MailboatError):  # the error that ended the build is raised, for instance of a full disk
                 manifest.flush()
-            raise error.with_facts(build=manifest.build_id)  # noqa: B904  # the very same error
+            error.with_facts(build=manifest.build_id)
+            raise
 
     def _made_ready(self, build: Build, manifest: Manifest, bins: ArrangedBins) -> Build:
         """All is built: the closing packages, the order, and that publication begins."""

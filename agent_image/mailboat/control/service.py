@@ -229,7 +229,9 @@ class ControlService:
                 count += 1
                 yield self._distributions.published(publisher, request, receipt)
         except MailboatError as error:
-            raise error.with_facts(**({"published_before": count} if count else {})) from None
+            if count:
+                error.with_facts(published_before=count)
+            raise
 
     def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
         return self._service(publisher).plan(request)

@@ -164,7 +164,7 @@ class JobTopic:
                 applied = self._apply(record)
             except UnknownRequiredFeatureError as error:
                 self._unsupported = error.with_facts(topic=self._topic, offset=record.offset)
-                raise self._unsupported from None
+                raise
             if self._listener is not None:
                 self._listener(self.fold, applied)
             if seen is not None:

@@ -199,8 +199,8 @@ class Appender:
         try:
             found = find_packages(self._ports.journal, self._topic, self._seen_end or Offset(0), set(package_ids))
         except JournalUnavailableError:
-            # The first error says more: the outcome of the append is unknown, whatever the search met.
-            raise error from None
+            # The first error is raised below: it says that the append's outcome is unknown, and why.
+            found = {}
         # A part may be stored, and the rest may follow: only a later search, behind a TEST message, decides.
         if len(found) < len(package_ids):
             raise error

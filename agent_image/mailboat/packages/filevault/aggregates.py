@@ -138,7 +138,8 @@ class Aggregates:
         try:
             return self.namespaces.plan(tuple(element.attributes[::2]), entry)
         except PackageCorruptError as error:
-            raise error.with_facts(path=path) from None
+            error.with_facts(path=path)
+            raise
 
     def bare_children(self, place: Place) -> list[Place] | None:
         """The places below a mere directory that has no files; None for any other place."""

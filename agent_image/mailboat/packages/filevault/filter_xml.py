@@ -105,7 +105,8 @@ class _SetReading:
         try:
             compiled = compile_java(pattern)
         except UntrustedInputError as error:
-            raise error.with_facts(entry=FILTER_XML, root=self.root) from None
+            error.with_facts(entry=FILTER_XML, root=self.root)
+            raise
         rule = FilterRule(is_include, compiled, matches_properties)
         self.is_shallow = not self.rules and is_include and not matches_properties and pattern == quote_java(self.root)
         (self.property_rules if matches_properties else self.rules).append(rule)
@@ -160,7 +161,8 @@ class _Reading:
         try:
             path = _parse_root(root)
         except PathRefusedError as error:
-            raise error.with_facts(entry=FILTER_XML) from None
+            error.with_facts(entry=FILTER_XML)
+            raise
         self.sets.append(_SetReading(path, mode, is_cleanup=pairs.get("type") == _CLEANUP))
 
     def _start_rule(self, is_include: bool, pairs: dict[str, str]) -> None:  # noqa: FBT001  # one caller, above

@@ -447,7 +447,8 @@ def _check_document(path: NodePath, entry: str, content: bytes) -> None:
         check_namespaces(content, entry)
     except LimitExceededError as error:
         next_step = "use a shorter namespace, or have fewer names in one node"
-        raise error.with_facts(path=path).with_next_step(next_step) from None
+        error.with_facts(path=path).with_next_step(next_step)
+        raise
 
 
 def _below(parent: _Open, node: Node) -> str:
