@@ -207,15 +207,15 @@ class Ran:
 class CommandLine:
     """Runs command lines of one home in this process. What only a process can show needs a process."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path | None) -> None:
         self.home = home
 
     def run(self, *words: object) -> Ran:
-        """Run `mailboat --home HOME WORDS…`."""
+        """Run `mailboat --home HOME WORDS…`, or `mailboat WORDS…` without a home."""
         out, err = io.BytesIO(), io.BytesIO()
         texts = [io.TextIOWrapper(item, encoding="utf-8", write_through=True) for item in (out, err)]
         with contextlib.redirect_stdout(texts[0]), contextlib.redirect_stderr(texts[1]):
-            code = main(["--home", str(self.home), *map(str, words)])
+            code = main([*([] if self.home is None else ["--home", str(self.home)]), *map(str, words)])
         return Ran(code, out.getvalue().decode(), err.getvalue().decode())
 
     def do(self, *words: object) -> Ran:

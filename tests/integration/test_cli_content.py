@@ -145,20 +145,20 @@ def test_what_is_not_there_is_said_by_name(new_boat: Any, site: Path, words: tup
 
 @pytest.mark.parametrize("package_type", ["filevault", "tree"])
 def test_a_package_is_built_looked_into_checked_and_installed(
-    new_boat: Any, site: Path, tmp_path: Path, package_type: str
+    boat: Any, site: Path, tmp_path: Path, package_type: str
 ) -> None:
     file, target = tmp_path / "en.package", f"sqlite:{tmp_path / 'db'}"
-    built = new_boat.json("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
+    built = boat.json("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
     assert (built["type"], built["nodes"], built["bytes"]) == (package_type, 4, file.stat().st_size)
-    facts = new_boat.json("packages", "inspect", file)
+    facts = boat.json("packages", "inspect", file)
     assert [item["root"] for item in facts["filter"]] == ["/en", "/picture.png"]
     assert facts["tree_digest"] == built["tree_digest"]
     build = ("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
-    refused = new_boat.run(*build)
+    refused = boat.run(*build)
     assert (refused.code, f"--force to replace {file}" in refused.err) == (2, True)
-    again = new_boat.do(*build, "--force")
+    again = boat.do(*build, "--force")
     assert again.out.endswith(f"  {built['tree_digest']}\n"), "the digest that all commands on packages show"
-    shown = new_boat.do("packages", "inspect", file).lines
+    shown = boat.do("packages", "inspect", file).lines
     properties = {"group": "mailboat", "name": "en", "packageType": "content", "version": "1.0"}
     own = properties if package_type == "filevault" else {}
     assert (facts["id"], facts["properties"]) == ("mailboat:en:1.0" if own else None, own)
@@ -170,21 +170,37 @@ def test_a_package_is_built_looked_into_checked_and_installed(
         "filter   /picture.png   deep   replace",
     ]
     assert "  /en/index.html" in shown
-    assert f"{file}  4 nodes  {built['tree_digest']}  can be imported" in new_boat.do("packages", "verify", file).out
-    assert new_boat.do("packages", "install", file, "--into", target).lines == [f"{target}  4 nodes put, 0 removed"]
-    assert new_boat.do("content", "diff", site, target, "/en").lines == ["no difference"]
-    picture = new_boat.json("content", "cat", target, "/picture.png")
+    assert f"{file}  4 nodes  {built['tree_digest']}  can be imported" in boat.do("packages", "verify", file).out
+    assert boat.do("packages", "install", file, "--into", target).lines == [f"{target}  4 nodes put, 0 removed"]
+    assert boat.do("content", "diff", site, target, "/en").lines == ["no difference"]
+    picture = boat.json("content", "cat", target, "/picture.png")
     assert picture["properties"]["jcr:data"]["value"].endswith(":102400")
 
 
-def test_installing_again_follows_the_filter(new_boat: Any, site: Path, tmp_path: Path) -> None:
+def test_packages_work_without_a_home(
+    command_line: Any, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAILBOAT_HOME", str(tmp_path / "missing"))
+    file = tmp_path / "en.package"
+    command_line(None).do("packages", "build", site, "/en", "--into", file)
+    assert "can be imported" in command_line(None).do("packages", "verify", file).out
+
+
+def test_packages_refuse_a_missing_home_that_an_option_names(boat: Any, site: Path, tmp_path: Path) -> None:
+    file, missing = tmp_path / "en.package", tmp_path / "missing"
+    boat.do("packages", "build", site, "/en", "--into", file)
+    ran = boat.run("packages", "inspect", file, "--home", missing)
+    assert (ran.code, f"error: HomeMissing: there is no Mailboat home at {missing}" in ran.err) == (2, True), ran.err
+
+
+def test_installing_again_follows_the_filter(boat: Any, site: Path, tmp_path: Path) -> None:
     file, target = tmp_path / "en.zip", f"files:{tmp_path / 'target'}"
-    new_boat.do("packages", "build", site, "/en", "--into", file)
-    new_boat.do("packages", "install", file, "--into", target)
+    boat.do("packages", "build", site, "/en", "--into", file)
+    boat.do("packages", "install", file, "--into", target)
     (site / "en" / "news").rmdir()
     named = ("--property", "version=2", "--property", "group=me")
-    new_boat.do("packages", "build", site, "/en", "--into", file, "--force", *named)
-    assert new_boat.json("packages", "install", file, "--into", target)["removed"] == 1
+    boat.do("packages", "build", site, "/en", "--into", file, "--force", *named)
+    assert boat.json("packages", "install", file, "--into", target)["removed"] == 1
     with zipfile.ZipFile(file) as package:
         assert b'<entry key="version">2</entry>' in package.read("META-INF/vault/properties.xml")
 
@@ -206,10 +222,10 @@ def test_a_package_that_is_refused_takes_no_target_from_a_subscriber(boat: Any, 
     boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
 
 
-def test_a_file_that_is_no_package_is_named(new_boat: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_no_package_is_named(boat: Any, tmp_path: Path) -> None:
     file = tmp_path / "empty.zip"
     file.write_bytes(b"")
-    ran = new_boat.run("packages", "verify", file)
+    ran = boat.run("packages", "verify", file)
     assert "error: UnknownPackageType: the file is empty; known formats: filevault, tree" in ran.err
     assert ran.code == 4
     assert f"  file  {file}" in ran.err
@@ -232,58 +248,58 @@ def test_a_zip_is_a_source_as_well(boat: Any, checkout: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"hello", b"PK\x03\x04 and then nothing"])
-def test_a_file_that_is_no_package_is_refused(new_boat: Any, tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_package_is_refused(boat: Any, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "bad.zip"
     file.write_bytes(content)
-    ran = new_boat.run("packages", "verify", file)
+    ran = boat.run("packages", "verify", file)
     assert ran.code in {1, 4}
     assert ran.err.startswith("error: ")
     assert "defect" not in ran.err
 
 
-def test_verify_tells_everything_that_is_wrong_with_a_package_at_once(new_boat: Any, tmp_path: Path) -> None:
+def test_verify_tells_everything_that_is_wrong_with_a_package_at_once(boat: Any, tmp_path: Path) -> None:
     file = tmp_path / "bad.zip"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("META-INF/vault/filter.xml", FILTER)
         for name in ("a", "b", "c"):
             archive.writestr(f"jcr_root/content/site/{name}.txt", f"hello {name}")
     file.write_bytes(file.read_bytes().replace(b"hello", b"hallo"))
-    ran = new_boat.run("packages", "verify", file)
+    ran = boat.run("packages", "verify", file)
     assert ran.code == 4
     assert [ran.err.count(f"jcr_root/content/site/{name}.txt") for name in ("a", "b", "c")] == [1, 1, 1]
 
 
-def test_verify_finds_a_damaged_entry_that_an_import_passes_over(new_boat: Any, site: Path, tmp_path: Path) -> None:
+def test_verify_finds_a_damaged_entry_that_an_import_passes_over(boat: Any, site: Path, tmp_path: Path) -> None:
     file, target = tmp_path / "en.zip", f"files:{tmp_path / 'target'}"
-    new_boat.do("packages", "build", site, "/en", "--into", file, "--type", "filevault")
+    boat.do("packages", "build", site, "/en", "--into", file, "--type", "filevault")
     file.write_bytes(file.read_bytes().replace(b"Manifest-Version", b"Manifest_Version"))
-    ran = new_boat.run("packages", "verify", file)
+    ran = boat.run("packages", "verify", file)
     assert (ran.code, "META-INF/MANIFEST.MF" in ran.err) == (4, True)
-    new_boat.do("packages", "install", file, "--into", target)
+    boat.do("packages", "install", file, "--into", target)
 
 
-def test_a_package_that_leads_outside_is_refused_before_anything_is_written(new_boat: Any, tmp_path: Path) -> None:
+def test_a_package_that_leads_outside_is_refused_before_anything_is_written(boat: Any, tmp_path: Path) -> None:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as package:
         package.writestr("META-INF/vault/filter.xml", FILTER)
         package.writestr("jcr_root/content/site/../../../escaped", "x")
     file = tmp_path / "slip.zip"
     file.write_bytes(held.getvalue())
-    ran = new_boat.run("packages", "install", file, "--into", f"files:{tmp_path / 'target'}")
+    ran = boat.run("packages", "install", file, "--into", f"files:{tmp_path / 'target'}")
     assert ran.code == 4
     assert "escaped" in ran.err
     assert not (tmp_path / "escaped").exists()
 
 
 @pytest.mark.parametrize("words", [("--property", "nothing"), ("--property", "=x")])
-def test_a_property_needs_a_name_and_a_value(new_boat: Any, site: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
-    ran = new_boat.run("packages", "build", site, "/en", "--into", tmp_path / "x.zip", *words)
+def test_a_property_needs_a_name_and_a_value(boat: Any, site: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = boat.run("packages", "build", site, "/en", "--into", tmp_path / "x.zip", *words)
     assert (ran.code, "is not NAME=VALUE" in ran.err) == (2, True)
     assert not (tmp_path / "x.zip").exists()
 
 
-def test_a_package_that_cannot_be_written_leaves_nothing(new_boat: Any, site: Path, tmp_path: Path) -> None:
-    ran = new_boat.run("packages", "build", site, "/en", "--into", tmp_path / "none" / "x.zip")
+def test_a_package_that_cannot_be_written_leaves_nothing(boat: Any, site: Path, tmp_path: Path) -> None:
+    ran = boat.run("packages", "build", site, "/en", "--into", tmp_path / "none" / "x.zip")
     assert (ran.code, "error: PlaceUnusable: the folder" in ran.err) == (2, True)
 
 

@@ -15,6 +15,7 @@ from mailboat.api.records import CauseView, JournalView, PublisherView, StatusVi
 from mailboat.errors import ResourceInvalidError
 from mailboat.testing.examples import examples
 from mailboat_operator.kinds.publisher.plan import known_pools, left_behind, plan_publisher
+from mailboat_operator.kinds.publisher.spec import KnownPool
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.manifests import pool_config
 from mailboat_operator.kinds.subscriber_pool.plan import departed, next_step, plan_pool
@@ -292,6 +293,14 @@ def test_no_member_of_a_pool_of_the_same_name_elsewhere_is_deregistered() -> Non
     known = known_pools((), [had_five], fleet(member(0)))
     assert left_behind(known, [], fleet(member(0), restarting)) == []
     assert left_behind(known, [], fleet(SubscriberStatusView("edge-0", "silent"), restarting)) == ["edge-0", "edge-3"]
+
+
+def test_a_deleted_pool_stays_known_among_more_pools_than_a_status_lists() -> None:
+    existing = [stored("SubscriberPool", f"a{number:03}", SPEC) for number in range(100)]
+    silent = SubscriberStatusView("edge-0", "silent")
+    known = known_pools([KnownPool("edge", 3)], existing, fleet(silent))
+    assert len(known) == 100
+    assert left_behind(known, existing, fleet(silent)) == ["edge-0"]
 
 
 def test_how_many_members_there_ever_were_is_kept() -> None:

@@ -111,7 +111,7 @@ def test_only_own_errors_are_raised_for_users(product: Any) -> None:
 
 
 def test_only_new_errors_are_raised_from_none(product: Any) -> None:
-    # `raise error from None` of an error that exists sets its cause to None, and traces lose it: a bare `raise` keeps it
+    # `raise error from None` of an existing error sets its cause to None, so traces lose it; a bare `raise` keeps it
     found = [
         f"{module.at(node)}: {ast.unparse(node)}"
         for module in product

@@ -48,10 +48,12 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _package_files(session: Session) -> Iterator[PackageFiles]:
-    """With the blobs and limits of the home, where there is one."""
+    """With the blobs and limits of the home; without one, unless an option names it. Raises: HomeMissingError."""
     try:
         home = Home(session.home_path)
     except HomeMissingError:
+        if session.is_home_given:
+            raise
         yield PackageFiles(package_registry(), LimitsConfig())
         return
     with Workspace(home) as workspace:

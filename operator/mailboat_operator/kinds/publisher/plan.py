@@ -15,7 +15,7 @@ from mailboat_operator.kinds.publisher.manifests import (
     publisher_children,
     user_mounts,
 )
-from mailboat_operator.kinds.publisher.spec import KnownPool, Publisher, PublisherStatus
+from mailboat_operator.kinds.publisher.spec import MOST_KNOWN_POOLS, KnownPool, Publisher, PublisherStatus
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.kinds.workload_context import (
     WorkloadContext,
@@ -38,6 +38,9 @@ from mailboat_operator.workload.fleet import (
 )
 from mailboat_operator.workload.mounts import CONFIG_ENDING, service_url
 from mailboat_operator.workload.volumes import plan_volumes, volume_findings
+
+GOING_SECONDS: Final = 5.0
+"""How often to look while pods of a deleted pool end."""
 
 
 def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
@@ -129,11 +132,6 @@ def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) 
     )
 
 
-GOING_SECONDS: Final = 5.0
-"""How often to look while pods of a deleted pool end."""
-_MOST: Final = 100
-
-
 def known_pools(
     before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None
 ) -> list[KnownPool]:
@@ -145,7 +143,9 @@ def known_pools(
         known[name] = KnownPool(name, most, pool.spec.is_shared)
     there = {pool.metadata.name for pool in pools}
     kept = [pool for pool in known.values() if pool.name in there or fleet is None or any(_of(pool, fleet))]
-    return sorted(kept, key=lambda one: (one.name not in there, one.name))[:_MOST]
+    # Deleted pools are listed first: the members of one that is cut off are never deregistered, and publishers wait for
+    # them until they forget them, an hour later. An existing pool that is cut off is listed as soon as there is room.
+    return sorted(kept, key=lambda pool: (pool.name in there, pool.name))[:MOST_KNOWN_POOLS]
 
 
 def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:

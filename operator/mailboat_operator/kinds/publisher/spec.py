@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from datetime import datetime
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from mailboat.config.document import PackageType, ThrottleConfig, Transfer, Verb
 from mailboat.frozen import Frozen
@@ -33,6 +33,8 @@ from mailboat_operator.workload.template import (
     VolumeClaim,
 )
 
+MOST_KNOWN_POOLS: Final = 100
+"""Pools that a Publisher's status lists, as of the field."""
 _STATE_BYTES = 1 << 30
 
 
@@ -197,7 +199,11 @@ class PublisherStatus(Status):
     url: Annotated[str | None, Field("URL of its HTTP API, within the cluster.")] = None
     pools: Annotated[
         tuple[KnownPool, ...],
-        Field("Pools on its journal; a deleted pool stays listed until its members are deregistered.", key="name"),
+        Field(
+            "Pools on its journal; a deleted pool stays listed until its members are deregistered.",
+            max_items=MOST_KNOWN_POOLS,
+            key="name",
+        ),
     ] = ()
 
 
