@@ -16,8 +16,8 @@ import typer
 from chart_values import values_page
 from errors_page import catalogue, errors_page
 from mailboat.cli.error_report import EXIT_CODES
-from mailboat.cli.help_page import argument_name, default_text, value_name
-from mailboat.cli.program import COMMANDS, build_app
+from mailboat.cli.help_page import COMMANDS, argument_name, default_text, value_name
+from mailboat.cli.program import build_app
 from mailboat.config.documentation import configuration_page
 from mailboat.config.schema import SCHEMA_FILE, json_schema
 from mailboat.http.application import api_description

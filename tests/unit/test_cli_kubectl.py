@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.cli.help_page import COMMANDS
 from mailboat.cli.kubectl import REMOTE_COMMANDS, ask, decide_publisher, token_secret
 from mailboat.cli.kubectl_completion import Typed, candidates, decide_typed
-from mailboat.cli.program import COMMANDS
 from mailboat.errors import UsageError
 
 
@@ -59,7 +59,7 @@ def test_the_help_tells_options_and_commands_of_its_own(capsys: pytest.CaptureFi
         ask(["--help"])
     said = capsys.readouterr().out
     assert "kubectl mailboat [options] COMMAND" in said
-    assert "\n  queues         pending packages per subscriber" in said
+    assert "\n  queues         Show pending packages per subscriber" in said
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ _HEALTH_SECONDS = 4.0  # less than the timeout of the image's HEALTHCHECK
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("agent", "Run the configured publishers and subscribers.")
+    group = command_group("agent")
     group.command("run")(run)
     group.command("health")(health)
     app.add_typer(group)

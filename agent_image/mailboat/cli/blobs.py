@@ -28,7 +28,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Remove the blobs. Defaul
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("blobs", "List stored binaries and packages; remove those that nothing refers to.")
+    group = command_group("blobs")
     group.command("ls")(list_blobs)
     group.command("sweep", help=SWEEP.help_of(sweep.__doc__))(sweep)
     app.add_typer(group)

@@ -102,7 +102,7 @@ class BuildNameOptions(NamedTuple):
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("bulk", "Build and publish a whole tree as many packages, on Spark.")
+    group = command_group("bulk")
     group.command("plan")(plan)
     group.command("build")(build)
     group.command("status")(status)

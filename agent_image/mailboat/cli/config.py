@@ -27,7 +27,7 @@ from mailboat.operations.configuration_check import check_config, shown_document
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("config", "Check a configuration; print its JSON Schema.")
+    group = command_group("config")
     group.command("check")(check)
     group.command("schema")(schema)
     app.add_typer(group)

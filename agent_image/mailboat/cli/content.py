@@ -38,7 +38,7 @@ DIFFERENT_EXIT_CODE = 1
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("content", "List, read, compare and copy sources and targets.")
+    group = command_group("content")
     group.command("ls")(list_nodes)
     group.command("cat")(cat)
     group.command("digest")(digest)

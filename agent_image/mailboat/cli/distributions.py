@@ -47,7 +47,7 @@ _COLUMNS = (
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("distributions", "Show the outcome of publish requests.")
+    group = command_group("distributions")
     group.command("get")(get)
     group.command("ls")(list_distributions)
     app.add_typer(group)

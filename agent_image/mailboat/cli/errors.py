@@ -41,7 +41,7 @@ OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", help="Offset of
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("errors", "List failed packages and retry them.")
+    group = command_group("errors")
     group.command("ls")(list_errors)
     group.command("show")(show)
     group.command("redrive", help=REDRIVE.help_of(redrive.__doc__))(redrive)

@@ -7,7 +7,7 @@ is as wide as the terminal; headings are bold where colours are wanted. A test p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -123,15 +123,83 @@ PAGE_WIDTH: Final = 100
 COMMON_OPTIONS: Final = frozenset({"output", "home", "url", "token_file", "verbose", "help"})
 """Options that mean the same for every command; they stand behind its own."""
 
-TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Start": ("init", "demo", "config", "agent"),
-    "Publish": ("plan", "publish", "delete", "invalidate", "ping", "bulk", "distributions", "publishers"),
-    "Subscribe": ("subscribe", "subscribers", "queues", "errors", "status", "events"),
-    "Jobs": ("jobs", "worker"),
-    "Content and storage": ("content", "packages", "journal", "blobs"),
-    "Help": ("explain", "completion"),
+
+class CommandEntry(NamedTuple):
+    """A command or group of the program.
+
+    Attributes:
+        module: The module of this folder that defines it.
+        summary: The first sentence of its help.
+        is_remote: Whether an agent answers all of it, so that `kubectl mailboat` offers it.
+    """
+
+    module: str
+    summary: str
+    is_remote: bool = False
+
+
+TOPICS: Final[Mapping[str, Mapping[str, CommandEntry]]] = {
+    "Start": {
+        "init": CommandEntry(
+            "init", "Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments"
+        ),
+        "demo": CommandEntry(
+            "demo.demo_command",
+            "Publish a directory to many subscribers, inject failures, and prove that all end up equal",
+        ),
+        "config": CommandEntry("config", "Check a configuration; print its JSON Schema"),
+        "agent": CommandEntry("agents", "Run the configured publishers and subscribers"),
+    },
+    "Publish": {
+        "plan": CommandEntry("publish", "Show what a publish would send, and the lag of subscribers", is_remote=True),
+        "publish": CommandEntry("publish", "Publish paths of a source, or what changed in it", is_remote=True),
+        "delete": CommandEntry(
+            "publish", "Remove paths, with everything below them, from all subscribers", is_remote=True
+        ),
+        "invalidate": CommandEntry("publish", "Invalidate caches of these paths on all subscribers", is_remote=True),
+        "ping": CommandEntry("publish", "Send a test message that changes no content", is_remote=True),
+        "bulk": CommandEntry("bulk", "Build and publish a whole tree as many packages, on Spark"),
+        "distributions": CommandEntry("distributions", "Show the outcome of publish requests", is_remote=True),
+        "publishers": CommandEntry("publishers", "List the publishers", is_remote=True),
+    },
+    "Subscribe": {
+        "subscribe": CommandEntry("subscribe", "Import everything that is published, in order, into a target"),
+        "subscribers": CommandEntry("subscribers", "Manage the subscriber registry", is_remote=True),
+        "queues": CommandEntry(
+            "queues", "Show pending packages per subscriber; drop the ones that block", is_remote=True
+        ),
+        "errors": CommandEntry("errors", "List failed packages and retry them", is_remote=True),
+        "status": CommandEntry(
+            "status", "Show the journal, its publishers, and each subscriber's position and lag", is_remote=True
+        ),
+        "events": CommandEntry(
+            "events", "Show the state of the journal and its subscribers, then each change of it", is_remote=True
+        ),
+    },
+    "Jobs": {
+        "jobs": CommandEntry("jobs", "Add jobs for workers; show, stop, remove and retry them", is_remote=True),
+        "worker": CommandEntry("worker", "Run jobs", is_remote=True),
+    },
+    "Content and storage": {
+        "content": CommandEntry("content", "List, read, compare and copy sources and targets"),
+        "packages": CommandEntry("packages", "Build, inspect, check and install packages by hand"),
+        "journal": CommandEntry("journal", "Inspect, check, truncate and measure the log", is_remote=True),
+        "blobs": CommandEntry(
+            "blobs", "List stored binaries and packages; remove those that nothing refers to", is_remote=True
+        ),
+    },
+    "Help": {
+        "explain": CommandEntry("explain", "Explain named errors or states: meaning and next step"),
+        "completion": CommandEntry(
+            "completion", "Print a shell's completion script: `source <(mailboat completion bash)`"
+        ),
+    },
 }
 """The top-level commands by topic, in the order of the help."""
+
+COMMANDS: Final[Mapping[str, CommandEntry]] = {
+    name: entry for entries in TOPICS.values() for name, entry in entries.items()
+}
 
 ALIASES: Final[Mapping[str, str]] = {
     "distribution": "distributions",
@@ -195,14 +263,9 @@ class PagedTyper(typer.Typer):
         return super().command(name, cls=PagedCommand, **settings)
 
 
-def command_group(name: str, summary: str) -> typer.Typer:
-    """A group of commands, to be filled and added to the application.
-
-    Args:
-        name: As it is typed.
-        summary: One sentence for the help.
-    """
-    return PagedTyper(name=name, help=summary)
+def command_group(name: str) -> typer.Typer:
+    """One of `COMMANDS` as a group, to be filled and added to the application."""
+    return PagedTyper(name=name, help=f"{COMMANDS[name].summary}.")
 
 
 def value_name(option: Any, context: Any) -> str:
@@ -236,7 +299,7 @@ def visible_parameters(command: Any, context: Any) -> Iterator[Any]:
 
 def topics_of(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """The names by topic; of a group, all under one heading."""
-    if set(names) <= set().union(*TOPICS.values()) and len(names) > len(TOPICS):
+    if set(names) <= COMMANDS.keys() and len(names) > len(TOPICS):
         yield from ((topic, [member for member in members if member in names]) for topic, members in TOPICS.items())
     else:
         yield "Commands", list(names)

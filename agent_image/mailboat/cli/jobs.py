@@ -117,7 +117,7 @@ SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for co
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("jobs", "Add jobs for workers; show, stop, remove and retry them.")
+    group = command_group("jobs")
     group.command("add")(add)
     group.command("ls")(list_jobs)
     group.command("show")(show)

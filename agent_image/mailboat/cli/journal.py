@@ -42,7 +42,7 @@ TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("journal", "Inspect, check, truncate and measure the log.")
+    group = command_group("journal")
     group.command("topics")(topics)
     group.command("show")(show)
     group.command("verify")(verify)

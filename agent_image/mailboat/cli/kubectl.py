@@ -22,29 +22,12 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from mailboat.cli.error_report import print_error
-from mailboat.cli.help_page import ALIASES
+from mailboat.cli.help_page import ALIASES, COMMANDS
 from mailboat.cli.main import main
 from mailboat.errors import KubectlFailedError, MailboatError, UsageError
 
-REMOTE_COMMANDS: Final[Mapping[str, str]] = {
-    "status": "show the subscribers' positions and errors",
-    "plan": "print what a publish would send",
-    "publish": "publish paths of the Publisher's source",
-    "delete": "remove content from the subscribers",
-    "invalidate": "invalidate caches of content",
-    "ping": "send a test message that changes no content",
-    "distributions": "show the outcome of publish requests",
-    "publishers": "list the publishers",
-    "queues": "pending packages per subscriber; drop the ones that block",
-    "errors": "list failed packages and retry them",
-    "subscribers": "list the subscribers; remove one from the registry",
-    "events": "print status changes as they happen",
-    "jobs": "add and list jobs, and manage their queues",
-    "worker": "run a handler for jobs where this command runs",
-    "journal": "show topics and messages, and verify them",
-    "blobs": "list stored blobs and remove unreferenced ones",
-}
-"""The commands that ask an agent, as the help lists them."""
+REMOTE_COMMANDS: Final = {name: entry.summary for name, entry in COMMANDS.items() if entry.is_remote}
+"""The commands that ask an agent, with their summaries."""
 
 PUBLISHERS: Final = "publishers.mailboat.dev"
 _PORT: Final = 8080

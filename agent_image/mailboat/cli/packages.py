@@ -38,7 +38,7 @@ TypeOption = Annotated[PackageType, typer.Option("--type", help="The format to w
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("packages", "Build, inspect, check and install packages by hand.")
+    group = command_group("packages")
     group.command("build")(build)
     group.command("inspect")(inspect_package)
     group.command("verify")(verify)

@@ -6,62 +6,16 @@ A command's module is imported when the command is used; help and completion of 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
 from mailboat import __version__
-from mailboat.cli.help_page import PAGE_WIDTH, PagedCommand, PagedGroup, PagedTyper
+from mailboat.cli.help_page import COMMANDS, PAGE_WIDTH, PagedCommand, PagedGroup, PagedTyper
 from mailboat.cli.options import HomeOption, TokenFileOption, UrlOption, VerboseOption
 from mailboat.cli.session import Defaults, SharedOptions
 from mailboat.errors import MailboatError, UsageError
-
-
-class Entry(NamedTuple):
-    """A command or group: the module of this folder that defines it, and the first sentence of its help."""
-
-    module: str
-    summary: str
-
-
-COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
-    {
-        "init": Entry(
-            "init", "Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments"
-        ),
-        "demo": Entry(
-            "demo.demo_command",
-            "Publish a directory to many subscribers, inject failures, and prove that all end up equal",
-        ),
-        "plan": Entry("publish", "Show what a publish would send, and the lag of subscribers"),
-        "publish": Entry("publish", "Publish paths of a source, or what changed in it"),
-        "delete": Entry("publish", "Remove paths, with everything below them, from all subscribers"),
-        "invalidate": Entry("publish", "Invalidate caches of these paths on all subscribers"),
-        "ping": Entry("publish", "Send a test message that changes no content"),
-        "bulk": Entry("bulk", "Build and publish a whole tree as many packages, on Spark"),
-        "subscribe": Entry("subscribe", "Import everything that is published, in order, into a target"),
-        "agent": Entry("agents", "Run the configured publishers and subscribers"),
-        "status": Entry("status", "Show the journal, its publishers, and each subscriber's position and lag"),
-        "events": Entry("events", "Show the state of the journal and its subscribers, then each change of it"),
-        "distributions": Entry("distributions", "Show the outcome of publish requests"),
-        "publishers": Entry("publishers", "List the publishers"),
-        "queues": Entry("queues", "Show pending packages per subscriber; drop the ones that block"),
-        "errors": Entry("errors", "List failed packages and retry them"),
-        "subscribers": Entry("subscribers", "Manage the subscriber registry"),
-        "jobs": Entry("jobs", "Add jobs for workers; show, stop, remove and retry them"),
-        "worker": Entry("worker", "Run jobs"),
-        "content": Entry("content", "List, read, compare and copy sources and targets"),
-        "packages": Entry("packages", "Build, inspect, check and install packages by hand"),
-        "journal": Entry("journal", "Inspect, check, truncate and measure the log"),
-        "blobs": Entry("blobs", "List stored binaries and packages; remove those that nothing refers to"),
-        "config": Entry("config", "Check a configuration; print its JSON Schema"),
-        "explain": Entry("explain", "Explain named errors or states: meaning and next step"),
-        "completion": Entry("completion", "Print a shell's completion script: `source <(mailboat completion bash)`"),
-    }
-)
-"""Every command and group, in the order of the help."""
 
 
 class _Unloaded(PagedCommand):

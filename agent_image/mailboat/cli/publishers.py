@@ -23,7 +23,7 @@ _COLUMNS: Final = (
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("publishers", "List the publishers.")
+    group = command_group("publishers")
     group.command("ls")(list_publishers)
     app.add_typer(group)
 

@@ -53,7 +53,7 @@ _NOTHING = "nothing was dropped"
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("queues", "Show pending packages per subscriber; drop the ones that block.")
+    group = command_group("queues")
     group.command("ls")(list_queues)
     group.command("show")(show)
     group.command("clear", help=DROP.help_of(clear.__doc__))(clear)

@@ -23,7 +23,7 @@ NameArgument = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("subscribers", "Manage the subscriber registry.")
+    group = command_group("subscribers")
     group.command("ls")(list_subscribers)
     group.command("suspend", help=SUSPEND.help_of(suspend.__doc__))(suspend)
     group.command("resume")(resume)

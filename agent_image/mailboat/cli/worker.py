@@ -37,7 +37,7 @@ _EXIT_SECONDS = 15.0
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("worker", "Run jobs.")
+    group = command_group("worker")
     group.command("run")(run)
     app.add_typer(group)
 
