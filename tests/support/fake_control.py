@@ -36,7 +36,6 @@ from mailboat.api.archive import (
     TargetSweepView,
     TopicCheck,
     TopicSetup,
-    TopicView,
     TruncationView,
     VerificationView,
 )
@@ -58,6 +57,7 @@ from mailboat.api.records import (
     QueueView,
     StatusView,
     SubscriberStatusView,
+    TopicView,
 )
 from mailboat.clock import moment_of
 from mailboat.control.journal_archive import MessageView

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from mailboat.api.records import Moment
+from mailboat.api.records import Moment, TopicView
 
 MAX_RECORDS: Final = 1_000
 """Messages in one answer."""
@@ -22,25 +22,6 @@ MAX_BLOBS: Final = 10_000
 
 MAX_PROBLEMS: Final = 1_000
 """Problems that a verification lists; it counts all of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicView:
-    """A topic of the journal.
-
-    Attributes:
-        role: What it is for: package, status, discovery, command, event or job.
-        name: Its name in the journal.
-        earliest_offset: The oldest record.
-        next_offset: The offset of the next record.
-        identity: The log id; a journal that was created again has another one.
-    """
-
-    role: str
-    name: str
-    earliest_offset: int
-    next_offset: int
-    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,17 @@ import re
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 
-from mailboat.api.archive import TopicView
 from mailboat.api.control_operations import PACKAGING_SECONDS, HttpOperations, publisher_path
 from mailboat.api.job_operations import HttpJobs
 from mailboat.api.operations import LONGEST_WAIT_SECONDS, PREFIX, Operation, quoted, read_answer, read_error
-from mailboat.api.records import BuildView, CommandView, DistributionView, QueueView
+from mailboat.api.records import BuildView, CommandView, DistributionView, JournalDocument, QueueView, TopicView
 from mailboat.api.stream_events import MEDIA_TYPE, StreamEvent, read_events
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.errors import AgentUnreachableError, MailboatError, UsageError
@@ -46,17 +45,6 @@ _NUMBER: Final = re.compile(r"^\[Errno -?[0-9]+\] ")
 """What Python puts before the reason of a refused connection."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicList:
-    """The topics in the answer about the journal.
-
-    Attributes:
-        topics: All topics.
-    """
-
-    topics: tuple[TopicView, ...]
 
 
 class HttpControl(HttpOperations):
@@ -171,7 +159,7 @@ class HttpControl(HttpOperations):
             raise self._unreachable(error) from error
 
     def topics(self) -> Sequence[TopicView]:
-        return self._ask(Operation("GET", "/journal", TopicList)).topics
+        return self._ask(Operation("GET", "/journal", JournalDocument)).topics
 
     def remove_snapshot(self, name: str) -> None:
         self._ask(Operation("DELETE", f"/snapshots/{quoted(name)}", dict[str, str]))

@@ -62,6 +62,38 @@ class JournalView:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic of the journal.
+
+    Attributes:
+        role: What it is for: package, status, discovery, command, event or job.
+        name: Its name in the journal.
+        earliest_offset: The oldest record.
+        next_offset: The offset of the next record.
+        identity: The log id; a journal that was created again has another one.
+    """
+
+    role: str
+    name: str
+    earliest_offset: int
+    next_offset: int
+    identity: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalDocument:
+    """The journal and its topics.
+
+    Attributes:
+        journal: What keeps the log, and the bounds of the package topic.
+        topics: All topics, each with its bounds.
+    """
+
+    journal: JournalView
+    topics: tuple[TopicView, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PublisherView:
     """A publisher agent.
 

@@ -33,11 +33,10 @@ from mailboat.api.archive import (
     SweepView,
     TopicCheck,
     TopicSetup,
-    TopicView,
     TruncationView,
     VerificationView,
 )
-from mailboat.api.records import Moment
+from mailboat.api.records import Moment, TopicView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.clock import milliseconds_now, moment_of
 from mailboat.composition.workspace import Workspace

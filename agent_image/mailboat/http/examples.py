@@ -27,7 +27,6 @@ from mailboat.api.archive import (
     TargetSweepView,
     TopicCheck,
     TopicSetup,
-    TopicView,
     TruncationView,
     UnreadableView,
     VerificationView,
@@ -67,6 +66,7 @@ from mailboat.api.records import (
     QueueView,
     StatusView,
     SubscriberStatusView,
+    TopicView,
     document_of,
 )
 from mailboat.control.journal_archive import BinaryView, MessageView

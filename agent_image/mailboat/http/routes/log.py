@@ -18,11 +18,10 @@ from mailboat.api.archive import (
     RecordView,
     RetentionView,
     TopicSetup,
-    TopicView,
     TruncationView,
     VerificationView,
 )
-from mailboat.api.records import JournalView
+from mailboat.api.records import JournalDocument
 from mailboat.config.document import Verb
 from mailboat.control.journal_archive import MessageView
 from mailboat.errors import DistributionMissingError
@@ -47,19 +46,6 @@ _MAX_BENCH_ROUNDS: Final = 10_000
 _MAX_BENCH_SECONDS: Final = 30.0
 
 router = APIRouter(prefix="/api/v1", tags=["journal"])
-
-
-@dataclass(frozen=True, slots=True)
-class JournalDocument:
-    """The journal and its topics.
-
-    Attributes:
-        journal: What keeps the log, and the bounds of the package topic.
-        topics: All topics, each with its bounds.
-    """
-
-    journal: JournalView
-    topics: tuple[TopicView, ...]
 
 
 @with_config(ConfigDict(title="VerifyOrder", extra="forbid"))
