@@ -446,7 +446,8 @@ class Batch(Protocol):
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         """Make everything durable and visible, with the position; also forgets the failed attempt before it.
 
-        `done` are packages that a member of a shared pool is done with, each with the member's fencing token.
+        `done` are packages that a member of a shared pool is done with, each with the token of the member's lease. The
+        token is kept for people who look for the attempt; what fences is that `PoolImports.is_done` is asked first.
 
         Returns what the calls before have not counted: a target may find out late what packages removed.
         """

@@ -1,9 +1,12 @@
 """Imports one package of a pool into the target that its members share: the handler of the pool's jobs.
 
 What may take long is done side by side: the hook before the import is called and the payload is fetched without the
-target. Only the change itself waits for the target. In the transaction of the content the target stores that the
-package is done, so a member that lost its lease, and comes late, finds the package done and changes nothing. What ends
-the package in another way (a clear, too many failures) is stored in the same way, before the job ends.
+target. Only the change itself waits for the target.
+
+Fencing: in the transaction of the content the target stores that the package is done. One member at a time has the
+target open, so one that lost its lease, and comes late, finds the package done and changes nothing. Tokens are not
+compared. What ends the package in another way (a clear, too many failures) is stored in the same way, before the job
+ends.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.jobs.job_worker import Call, Result
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import Offset
-from mailboat.model.jobs import Outcome, Token
+from mailboat.model.jobs import Outcome
 from mailboat.model.messages import Action, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.pools.package_order import decode_package
@@ -312,7 +315,7 @@ class PackageImport:
         self.counts.count(outcome)
 
     def _commit(self, batch: Batch, attempt: _Attempt, position: Position) -> None:
-        # A cheap refusal. What decides is that the target, which only this member has open, says that it is not done.
+        # Only a shortcut: what fences is that the target was asked for the package since it was opened.
         if attempt.call.should_stop:
             raise StopAskedError
         self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
@@ -432,10 +435,6 @@ class _Attempt(NamedTuple):
     view: PoolView
     offset: Offset
     call: Call
-
-    @property
-    def token(self) -> Token:
-        return self.call.token
 
     def position(self, target: Target) -> Position:
         """The position that the target may announce: all below it is done."""

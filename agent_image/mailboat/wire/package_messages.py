@@ -4,6 +4,10 @@
 inline, with a digest, that needs nothing besides. `take_plain_package` takes from these the few fields that an import
 needs, without a record of all nineteen. Both read a message by `_checked`, which has the rules for everything but the
 paths; those of plain packages are checked for a whole run of them at once, by the same `parse_paths`.
+
+What bounds the number of paths, blobs and features, and the length of texts, is the size that the topic allows a
+record. Publishers of other programs have no lower limits. Views of many packages keep only a part of each
+(`queues/entries.py`, `first_paths`).
 """
 
 from __future__ import annotations

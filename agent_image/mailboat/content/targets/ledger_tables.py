@@ -140,7 +140,7 @@ POOL_SCHEMA: Final = (
     "ALTER TABLE state ADD COLUMN pool TEXT",
     "CREATE TABLE pool_done (at_offset INTEGER PRIMARY KEY, token INTEGER NOT NULL)",
 )
-"""What version 10 of the schema adds."""
+"""What version 10 of the schema adds. Nothing reads `token`: it is for people who look for the attempt in the log."""
 
 
 def note_done(connection: sqlite3.Connection, done: Mapping[Offset, Token], position: Offset) -> None:
