@@ -1,7 +1,8 @@
-"""A topic whose identity is answered and whose end is not: no broker is needed to show what is asked next."""
+"""A topic whose identity is answered, but whose end or removal is not: no broker is needed to show what follows."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from mailboat.config.storage import KafkaConfig
-from mailboat.errors import JournalAccessDeniedError, TopicMissingError
+from mailboat.errors import JournalAccessDeniedError, JournalUnavailableError, TopicMissingError
 from mailboat.journal import kafka_topics
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
@@ -18,6 +19,8 @@ from mailboat.journal.kafka_topics import KafkaTopics, TopicState
 from mailboat.model.identifiers import TopicName
 from mailboat.model.positions import Bounds
 from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.journal_harness import in_background
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 TOPIC = TopicName("package")
 STATE = TopicState("first", 1, 1)
@@ -30,6 +33,9 @@ class Brokers:
         self.asked: list[str] = []
         self.end_error: int | None = None
         self.described: Exception | None = None
+        self.is_end_asked = threading.Event()
+        self.is_closed = threading.Event()
+        self.answers_at_close = False
 
     def describe_topics(self, _: object, **__: object) -> dict[str, Future[Any]]:
         self.asked.append("identity")
@@ -40,13 +46,23 @@ class Brokers:
             answer.set_exception(self.described)
         return {TOPIC: answer}
 
+    def delete_topics(self, _: object, **__: object) -> dict[str, Future[Any]]:
+        answer = Future[Any]()
+        answer.set_result(None)
+        return {TOPIC: answer}
+
     def get_watermark_offsets(self, _: object, **__: object) -> tuple[int, int]:
         self.asked.append("end")
+        self.is_end_asked.set()
+        if self.answers_at_close:
+            assert self.is_closed.wait(PATIENCE_SECONDS)
         if self.end_error is not None:
             raise KafkaException(KafkaError(self.end_error))
         return 2, 6
 
     def list_topics(self, *topics: Sequence[str], **_: object) -> None:
+        if self.is_closed.is_set():
+            raise RuntimeError("Handle has been closed")  # as the library does
         self.asked.append(f"leader of {topics[0]}")
         if self.end_error == KafkaError._TIMED_OUT:
             self.end_error = None
@@ -55,7 +71,7 @@ class Brokers:
         """Nothing is reported."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        self.is_closed.set()
 
 
 @pytest.fixture
@@ -96,3 +112,17 @@ def test_missing_topic_is_reported_whatever_the_request_for_its_end_says(brokers
     brokers.described = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     with pytest.raises(TopicMissingError):
         topics.state_and_end(TOPIC)
+
+
+def test_a_deleted_topic_that_a_broker_keeps_describing_is_reported(topics: KafkaTopics) -> None:
+    with pytest.raises(JournalUnavailableError, match="a broker still has it"):
+        topics.delete(TOPIC)
+
+
+def test_closing_ends_a_request_in_another_thread_as_unavailable(brokers: Brokers, topics: KafkaTopics) -> None:
+    brokers.end_error, brokers.answers_at_close = KafkaError._TIMED_OUT, True
+    with in_background(lambda: topics.bounds(TOPIC)) as asking:
+        assert brokers.is_end_asked.wait(PATIENCE_SECONDS)
+        topics.close()
+        with pytest.raises(JournalUnavailableError, match="is closed"):
+            asking.result(PATIENCE_SECONDS)

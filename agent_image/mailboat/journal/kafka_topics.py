@@ -73,7 +73,8 @@ _PAUSE_SECONDS: Final = 0.02
 _LOG: Final = logging.getLogger(__name__)
 # librdkafka queues errors and log lines without a bound until they are polled.
 _LISTEN_SECONDS: Final = 5.0
-# The controller answers before the brokers know; after this time callers meet what is still missing.
+# The controller answers before the brokers know. So long is waited while they answer with what was before: another
+# setting, or the log of a deleted topic. That they serve a new topic at all is waited for `request_seconds`.
 _SETTLE_SECONDS: Final = 2.0
 # Kafka's own topics, such as `__consumer_offsets`.
 _INTERNAL: Final = "__"
@@ -140,7 +141,8 @@ class KafkaTopics:
     def state(self, topic: TopicName) -> TopicState:
         """Which log the topic is. Raises: TopicMissingError, UsageError for a topic with several partitions.
 
-        `describe_topics` outlives what `describe_cluster` does not, see `tests/faults/test_kafka_out_of_service.py`.
+        Unlike `describe_cluster`, `describe_topics` does not abort the process when no broker is in service, see
+        `tests/faults/test_kafka_out_of_service.py`.
         """
         return self._checked(topic, self._repeat(lambda: _state_of(self._describe(topic)), "describing", topic))
 
@@ -148,13 +150,13 @@ class KafkaTopics:
         """The same, and the topic's end, asked at the same time; None if that had no answer at once."""
 
         def ask() -> tuple[TopicState, Offset | None]:
-            asked, end = self._describe(topic), None
+            answers, end = self._describe(topic), None
             place = TopicPartition(topic, PARTITION)
             try:
                 end = Offset(self._prober.get_watermark_offsets(place, timeout=self._attempt_seconds)[1])
             except KafkaException:  # also a refusal: `bounds`, which asks for the end again, maps it
-                self._learn_leader(topic)
-            return _state_of(asked), end
+                self._refresh_prober(topic)
+            return _state_of(answers), end
 
         state, end = self._repeat(ask, "describing", topic)
         return self._checked(topic, state), end
@@ -179,18 +181,18 @@ class KafkaTopics:
                     TopicPartition(topic, PARTITION), timeout=self._attempt_seconds
                 )
             except KafkaException:
-                self._learn_leader(topic)
+                self._refresh_prober(topic)
                 raise
             return Bounds(Offset(low), Offset(high))
 
-        return self._repeat(ask, "asking for the bounds of", topic, when_missing=lambda: self._refresh_metadata(topic))
+        return self._repeat(ask, "asking for the bounds of", topic, check_exists=True)
 
     def configuration(self, topic: TopicName) -> Mapping[str, str | None]:
         """How the topic is kept, by Kafka's own names. Raises: TopicMissingError, JournalAccessDeniedError."""
 
         def describe() -> Mapping[str, str | None]:
-            asked = self._admin.describe_configs([_resource(topic)], request_timeout=self._attempt_seconds)
-            return {name: entry.value for name, entry in _only(asked).items()}
+            answers = self._admin.describe_configs([_resource(topic)], request_timeout=self._attempt_seconds)
+            return {name: entry.value for name, entry in _only(answers).items()}
 
         return self._repeat(describe, "reading the configuration of", topic)
 
@@ -269,10 +271,15 @@ class KafkaTopics:
                     raise out_of_range(topic, before, self.bounds(topic)) from raised
                 raise
 
-        self._repeat(delete, "truncating", topic, when_missing=lambda: self._refresh_metadata(topic))
+        self._repeat(delete, "truncating", topic, check_exists=True)
 
     def delete(self, topic: TopicName) -> None:
-        """Remove a topic with its records, and return when the brokers know so. Raises: TopicMissingError."""
+        """Remove a topic with its records, and return when the brokers know so.
+
+        Raises:
+            TopicMissingError.
+            JournalUnavailableError: Also where a broker still has the topic after `request_seconds`.
+        """
         attempts = 0
 
         def delete() -> None:
@@ -289,8 +296,14 @@ class KafkaTopics:
         deadline = Deadline(self._clock, self._settings.config.request_seconds)
         # The controller answers before all brokers drop the topic from their metadata.
         with suppress(TopicMissingError):
-            while not deadline.is_over():
+            while True:
                 self.state(topic)
+                if deadline.is_over():
+                    raise JournalUnavailableError(
+                        f"deleting topic {topic} failed: the controller removed it, but a broker still has it",
+                        next_step="wait until `mailboat journal topics` no longer lists it",
+                        topic=topic,
+                    )
                 self._clock.wait(self._closing, _PAUSE_SECONDS)
 
     def close(self) -> None:
@@ -312,17 +325,12 @@ class KafkaTopics:
         self._admin.poll(0)
         self._prober.poll(0)
 
-    def _refresh_metadata(self, topic: TopicName) -> None:
-        """Make sure that a topic exists, and make the client forget that it did not: it would believe so for long."""
-        self.state(topic)
-        self._learn_leader(topic)
-
-    def _learn_leader(self, topic: TopicName) -> None:
+    def _refresh_prober(self, topic: TopicName) -> None:
         """Refresh the topic's leader: otherwise the client asks the dead broker for minutes."""
         with suppress(KafkaException):  # what is wrong is met by the next try
             self._prober.list_topics(topic, timeout=self._attempt_seconds)
 
-    def _learn_brokers(self, topic: TopicName | None) -> None:
+    def _refresh_admin(self, topic: TopicName | None) -> None:
         """Have the admin client ask who controls the cluster: it would wait for a broker that died, for minutes."""
         with suppress(KafkaException):
             if topic is None:
@@ -331,58 +339,54 @@ class KafkaTopics:
                 self._admin.list_topics(topic, timeout=self._attempt_seconds)
 
     def _settle(self, topic: TopicName) -> None:
-        """Wait until the brokers serve the new topic, and no longer the log of a deleted one of the same name."""
-        deadline = Deadline(self._clock, _SETTLE_SECONDS)
-        # A new topic begins at 0: a larger end belongs to the deleted topic of the same name.
-        while self._wait_for(topic).next_offset > 0 and not deadline.is_over():
-            self._clock.wait(self._closing, _PAUSE_SECONDS)
+        """Wait until the brokers serve the new topic, and no longer the log of a deleted one of the same name.
 
-    def _wait_for(self, topic: TopicName) -> Bounds:
-        deadline = Deadline(self._clock, self._settings.config.request_seconds)
+        Raises: JournalUnavailableError: No broker serves it within `request_seconds`.
+        """
+        served = Deadline(self._clock, self._settings.config.request_seconds)
+        settled = Deadline(self._clock, _SETTLE_SECONDS)
         while True:
             try:
-                return self.bounds(topic)
+                # A new topic begins at 0: a larger end belongs to the deleted topic of the same name.
+                if self.bounds(topic).next_offset == 0 or settled.is_over():
+                    return
             except TopicMissingError as missing:
-                if deadline.is_over():
+                if served.is_over():
                     raise _not_served("creating", topic) from missing
             self._clock.wait(self._closing, _PAUSE_SECONDS)
 
     def _repeat(
-        self,
-        request: Callable[[], _T],
-        doing: str,
-        topic: TopicName | None = None,
-        when_missing: Callable[[], None] | None = None,
+        self, request: Callable[[], _T], doing: str, topic: TopicName | None = None, *, check_exists: bool = False
     ) -> _T:
         """Ask until there is an answer, a refusal, or the timeout ends.
 
-        `when_missing` raises TopicMissingError when the topic does not exist. It returns when only a client or broker
-        lacks the topic's metadata, or when the topic has no leader now.
+        `check_exists`: A topic that is missing in the answer may exist: only a client or broker lacks its metadata, or
+        it has no leader now. Then ask for the topic itself, and repeat the request if it is there.
         """
         deadline = Deadline(self._clock, self._settings.config.request_seconds)
-        while not self._closing.is_set():
-            try:
-                answer = request()
-            except KafkaException as raised:
-                error = error_of(raised)
-                self._decide(error, deadline, doing, topic, when_missing)
-                # After each failure: the client may still ask a broker that has died since.
-                self._learn_brokers(topic)
-            else:
-                self._log.succeeded()
-                return answer
-            self._clock.wait(self._closing, _PAUSE_SECONDS)
-        raise JournalUnavailableError(f"kafka {self._settings.bootstrap_servers} is closed")
+        closed: RuntimeError | None = None
+        try:
+            while not self._closing.is_set():
+                try:
+                    answer = request()
+                except KafkaException as raised:
+                    self._raise_unless_repeatable(error_of(raised), deadline, doing, topic, check_exists=check_exists)
+                    # After each failure: the client may still ask a broker that has died since.
+                    self._refresh_admin(topic)
+                else:
+                    self._log.succeeded()
+                    return answer
+                self._clock.wait(self._closing, _PAUSE_SECONDS)
+        except RuntimeError as raised:
+            # What the library raises for a client that another thread has closed since.
+            if not self._closing.is_set():
+                raise
+            closed = raised
+        raise JournalUnavailableError(f"kafka {self._settings.bootstrap_servers} is closed") from closed
 
-    def _decide(
-        self,
-        error: KafkaError,
-        deadline: Deadline,
-        doing: str,
-        topic: TopicName | None,
-        when_missing: Callable[[], None] | None,
+    def _raise_unless_repeatable(
+        self, error: KafkaError, deadline: Deadline, doing: str, topic: TopicName | None, *, check_exists: bool
     ) -> None:
-        """Return when the request is worth another try, else raise."""
         # confluent_kafka calls `error_cb` only within `poll`: without it the reason of a time-out is not known yet.
         self._poll_clients()
         # Before the code of the request: there a refused login is a time-out like any other.
@@ -390,9 +394,11 @@ class KafkaTopics:
         if refusal is not None:
             raise self._refused(refusal, deadline, doing, topic)
         if topic is not None and error.code() in MISSING:
-            if when_missing is None:
+            if not check_exists:
                 raise topic_missing(topic, f"kafka {self._settings.bootstrap_servers}")
-            when_missing()
+            self.state(topic)
+            # The client would believe for long that there is no such topic.
+            self._refresh_prober(topic)
             if deadline.is_over():  # it is there: what the client says of it is no longer, or not yet, true
                 raise _not_served(doing, topic, kafka=error.name())
         elif kind_of(error) is not JournalUnavailableError:
@@ -429,14 +435,14 @@ def _not_served(doing: str, topic: TopicName, kafka: str = "") -> JournalUnavail
     )
 
 
-def _only(asked: Mapping[Any, Future[Any]]) -> Any:
+def _only(answers: Mapping[Any, Future[Any]]) -> Any:
     """The answer to a request about one thing."""
-    (answer,) = asked.values()
+    (answer,) = answers.values()
     return answer.result()
 
 
-def _state_of(asked: Mapping[str, Future[Any]]) -> TopicState:
-    found = _only(asked)
+def _state_of(answers: Mapping[str, Future[Any]]) -> TopicState:
+    found = _only(answers)
     replicas = len(found.partitions[PARTITION].replicas) if found.partitions else 0
     return TopicState(str(found.topic_id), len(found.partitions), replicas)
 
