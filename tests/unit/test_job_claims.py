@@ -40,9 +40,12 @@ from mailboat.model.jobs import (
     QueueSettings,
     Renewal,
     WorkerSeen,
+    offset_of,
 )
+from mailboat.model.messages import JOB_TOPIC
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
+from mailboat.wire.job_records import decode_job_record
 
 OFFER = Offer("worker", 2, ("**",))
 
@@ -312,6 +315,26 @@ def test_a_worker_that_leaves_gives_back_a_claim_that_it_has_not_read(desk: Desk
     desk.source.catch_up()
     fold = desk.source.topic.fold
     assert (fold.table.state(desk.jobs[0]), fold.table.tries(desk.jobs[0])) == (JobState.QUEUED, 0)
+
+
+@pytest.mark.parametrize("free", [0, 2])
+def test_calls_without_a_payload_in_the_topic_end_by_one_record(desk: Desk, free: int) -> None:
+    desk.poll()
+    desk.source.topic.write_checkpoint()
+    desk.journal.truncate(JOB_TOPIC, Offset(offset_of(desk.jobs[-1]) + 1))
+    again = LogSource(open_job_topic(desk.journal), desk.clock, random.Random(1), NoFailpoints())
+    with closing(again):
+        again.catch_up()
+        before = again.topic.next_offset
+        assert not again.poll_without_reading(OFFER, free, ()).claimed
+        assert not again.poll_without_reading(OFFER, 0, ()).claimed
+        again.catch_up()
+        end = again.topic.next_offset
+        records = [desk.journal.record_at(JOB_TOPIC, Offset(offset)) for offset in range(before, end)]
+        kinds = [type(decode_job_record(record.headers, record.value)) for record in records if record is not None]
+        assert kinds.count(JobsFinished) == 1 + bool(free)
+        states = [again.topic.fold.table.state(job) for job in desk.jobs[: 2 + free]]
+        assert set(states) == {JobState.ERROR}
 
 
 def test_a_worker_whose_claims_are_void_waits_longer_each_time() -> None:

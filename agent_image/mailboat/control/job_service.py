@@ -380,7 +380,7 @@ class JobService:
                 raise ThrottledError(
                     f"{len(workers)} workers are live already", retry_after_seconds=_WORKERS_RETRY_SECONDS
                 )
-            return source.look(offer, free, held)
+            return source.poll_without_reading(offer, free, held)
 
     def report(
         self,

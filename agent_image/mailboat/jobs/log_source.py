@@ -15,7 +15,7 @@ from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, JobFold
 from mailboat.jobs.job_changes import Applied
-from mailboat.jobs.leases import RULES
+from mailboat.jobs.leases import RULES, Lease
 from mailboat.jobs.schedules import plan_firing
 from mailboat.jobs.selection import Proposal, checkpoint_writer, plan_claims, waits_for
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
@@ -71,35 +71,37 @@ class LogSource:
         self._passed_over_at: dict[str, float] = {}
         self._void_claims: dict[str, tuple[int, float]] = {}
         """By worker: claims in a row that started nothing for no reason, and the moment of the next one."""
-        self._held_up: set[str] = set()
-        """Workers of which a line says that they wait for those of an older version."""
+        self._blocked_by_older: set[str] = set()
+        """Workers of which a log line says that they wait for those of an older version."""
         self._tick_delay_ms = chance.uniform(0.0, _MOST_TICK_DELAY_MS)
 
     def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> PollResult:
         now = self._clock.monotonic()
         wait = 0.0
-        # Not before: records that are not read yet may give the jobs to other workers.
+        # Only once caught up: records that are not read yet may give the jobs to other workers.
         if self._caught_up:
             if (polled := self._take(offer, free, held, now)) is not None:
                 return polled
             wait = min(wait_seconds, self._quiet_seconds(offer.worker, now))
-        # The reader forgets an interrupt with each read, also with those of appended records above.
+        # The reader forgets an interrupt with each read. `_take` may have read what it appended: so a flag keeps it.
         if self._is_interrupted:
             self._is_interrupted, wait = False, 0.0
-        self._caught_up = self.topic.follow(wait, self.see)
+        self._caught_up = self.topic.follow(wait, self.note_log_time)
         return self._polled(offer.worker, held)
 
-    def look(self, offer: Offer, free: int, held: Collection[CallId]) -> PollResult:
+    def poll_without_reading(self, offer: Offer, free: int, held: Collection[CallId]) -> PollResult:
         """Poll by what was read so far, for callers that follow the topic themselves."""
         return self._take(offer, free, held, self._clock.monotonic()) or self._polled(offer.worker, held)
 
     def _take(self, offer: Offer, free: int, held: Collection[CallId], now: float) -> PollResult | None:
-        """Append what is due, and claim; None where nothing was claimed."""
+        """Append what is due, and claim; None where nothing was claimed, and nothing else changed."""
         self._announce(offer, now)
         self.fire()
-        # Calls of an answer that was lost are given again.
-        if self._has_more(offer.worker, held) and (polled := self._polled(offer.worker, held)).claimed:
-            return polled
+        if self._has_more(offer.worker, held):
+            self._cancel_unreadable(offer.worker, held)
+            # Calls of an answer that was lost are given again.
+            if (polled := self._polled(offer.worker, held)).claimed:
+                return polled
         if self._claim(offer.worker, free, now):
             return self._polled(offer.worker, held)
         if self.topic.is_checkpoint_due() and offer.worker == checkpoint_writer(self.topic.fold):
@@ -115,7 +117,8 @@ class LogSource:
         held: Collection[CallId] = (),
     ) -> PollResult:
         worker = offer.worker
-        # Only a shortcut that saves records: after the append the fold decides again.
+        # Only a shortcut that saves records: after the append the fold decides again. By index, and not by name: this
+        # runs for every call, and names of a named tuple are looked up.
         lost = [CallId(each[1], each[0]) for each in results if not self._is_leased(worker, each[0], each[1])]
         lost += [CallId(each[1], each[0]) for each in renewals if not self._is_leased(worker, each[0], each[1])]
         if lost:
@@ -136,15 +139,15 @@ class LogSource:
             self._failpoints.reach(Failpoint.JOBS_CLAIMED)
         ended: set[JobId] = set()
 
-        def seen(offset: Offset, applied: Applied) -> None:
-            self.see(offset, applied)
+        def note_ended(offset: Offset, applied: Applied) -> None:
+            self.note_log_time(offset, applied)
             # The append time of this record may also end leases: their results do not count.
             if offset == offsets[0]:
                 for change in applied.changes:
                     if change.reason != LEASE_EXPIRED:
                         ended.update(change.jobs)
 
-        self.topic.follow_to(offsets[-1], seen)
+        self.topic.follow_to(offsets[-1], note_ended)
         lost += [CallId(each[1], each[0]) for each in results if each[0] not in ended]
         lost += [CallId(each[1], each[0]) for each in renewals if not self._is_leased(worker, each[0], each[1])]
         polled = self._polled(worker, held)
@@ -153,16 +156,18 @@ class LogSource:
     def leave(self, worker: str) -> None:
         self._passed_over_at.pop(worker, None)
         self._void_claims.pop(worker, None)
-        self._held_up.discard(worker)
-        # Of claims whose answer was lost, and of handlers that ignored their stop: no one else could take them before
-        # their leases end. One that is over by now changes nothing. Its last claim may be appended and not read.
+        self._blocked_by_older.discard(worker)
+        # The worker's last claim may be appended and not read.
         self.catch_up()
+        # Hand back calls whose answer was lost, and those of handlers that ignored their stop: no other worker could
+        # take them before their leases end. The result of a call that is over by now changes nothing.
         calls = {(lease.token, lease.jobs[0]) for lease in self.topic.fold.leases.values() if lease.worker == worker}
         left = [JobResult(job, token, Outcome.SNOOZE, 0, "the worker ended") for token, job in sorted(calls)]
         batches = [left[place : place + MAX_BATCH] for place in range(0, len(left), MAX_BATCH)]
         self._append(*map(JobsFinished.of, batches), WorkerSeen(worker, 0, ()))
 
     def interrupt(self) -> None:
+        # The flag first: a poll that has passed its check of the flag is woken by the reader.
         self._is_interrupted = True
         self.topic.interrupt()
 
@@ -171,11 +176,11 @@ class LogSource:
 
     def catch_up(self) -> None:
         """Read the topic to its end without waiting."""
-        while not self.topic.follow(0.0, self.see):
+        while not self.topic.follow(0.0, self.note_log_time):
             pass
         self._caught_up = True
 
-    def see(self, _offset: Offset, _applied: Applied) -> None:
+    def note_log_time(self, _offset: Offset, _applied: Applied) -> None:
         """Note the moment at which the log's time was read. For callers that follow the topic themselves."""
         self._log_time_at = self._clock.monotonic()
 
@@ -195,12 +200,12 @@ class LogSource:
         if is_known and not self._is_time_due(now) and self._announce_in(offer.worker, now) > 0:
             return
         (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, topics, RULES))
-        self.topic.follow_to(offset, self.see)
+        self.topic.follow_to(offset, self.note_log_time)
 
     def tick(self) -> None:
         """Append a record that moves the time of an idle log, for a process without workers."""
         (offset,) = self._append(WorkerSeen(_NO_WORKER, 0, ()))
-        self.topic.follow_to(offset, self.see)
+        self.topic.follow_to(offset, self.note_log_time)
 
     def fire(self) -> None:
         """Append the jobs of schedules that are due; the fold counts the first firing of each due time."""
@@ -211,10 +216,14 @@ class LogSource:
                 _LOG.warning("schedule %s ends, as its next due time is not known: %s", schedule.name, error)
                 record = JobsAdded((), Firing(schedule.name, schedule.next_ms or 0, None))
             (offset,) = self._append(record)
-            self.topic.follow_to(offset, self.see)
+            self.topic.follow_to(offset, self.note_log_time)
 
     def _claim(self, worker: str, free: int, now: float) -> bool:
-        """Claim what may start and is due to this worker; whether something was claimed."""
+        """Claim what may start and is due to this worker; whether anything changed since the proposal.
+
+        True also where the claim is void because another worker was first: something else may be free. A claim that
+        started nothing, although nothing had changed, gives False: then the pause before the next one grows.
+        """
         voids, again_at = self._void_claims.get(worker, (0, now))
         if now < again_at:
             return False
@@ -233,12 +242,12 @@ class LogSource:
         self._failpoints.reach(Failpoint.JOBS_CLAIMED)
         has_changes = False
 
-        def seen(at: Offset, applied: Applied) -> None:
+        def note_changes(at: Offset, applied: Applied) -> None:
             nonlocal has_changes
-            self.see(at, applied)
+            self.note_log_time(at, applied)
             has_changes = has_changes or (at <= offset and bool(applied.changes or applied.added))
 
-        self.topic.follow_to(offset, seen)
+        self.topic.follow_to(offset, note_changes)
         if has_changes:
             self._void_claims.pop(worker, None)
             return True
@@ -247,16 +256,16 @@ class LogSource:
             _LOG.warning("worker %s: its claim at offset %d of the job topic is void; it tries again", worker, offset)
         return False
 
-    def is_held_up(self, worker: str) -> bool:
+    def is_blocked_by_older(self, worker: str) -> bool:
         """Whether it leaves jobs to live workers of an older version."""
         return bool(waits_for(self.topic.fold, worker))
 
     def _note_older(self, worker: str) -> None:
         older = waits_for(self.topic.fold, worker)
         if not older:
-            self._held_up.discard(worker)
-        elif worker not in self._held_up:  # once, although it goes on with other queues
-            self._held_up.add(worker)
+            self._blocked_by_older.discard(worker)
+        elif worker not in self._blocked_by_older:  # once, although it goes on with other queues
+            self._blocked_by_older.add(worker)
             text = "worker %s claims no jobs from the queues of these workers of an older version until they stop: %s"
             _LOG.warning(text, worker, ", ".join(older))
 
@@ -269,6 +278,19 @@ class LogSource:
         free = min(free, known.slots - known.running + ending, MAX_BATCH)
         groups = _within_batch(self._plan(self.topic.fold, worker, free).preferred)
         return [JobsClaimed.of(worker, groups)] if groups else []
+
+    def _cancel_unreadable(self, worker: str, held: Collection[CallId]) -> None:
+        """End the calls that the worker cannot make, as the topic lost a payload."""
+        topic, message = self.topic, "the topic lost the job's payload"
+        unreadable = [
+            JobResult(job, lease.token, Outcome.CANCEL, None, message)
+            for job, lease in self._unknown_leases(worker, held)
+            if any(topic.job(each) is None for each in lease.jobs)
+        ]
+        if unreadable:
+            # Read before the next poll: it would append the same again. What is beyond a batch is its work.
+            (offset,) = self._append(JobsFinished.of(unreadable[:MAX_BATCH]))
+            topic.follow_to(offset, self.note_log_time)
 
     # What the log says
 
@@ -286,21 +308,23 @@ class LogSource:
         known = self.topic.fold.workers.get(worker)
         return known is not None and known.running > len(held) - len(self._lost(worker, held))
 
+    def _unknown_leases(self, worker: str, held: Collection[CallId]) -> list[tuple[JobId, Lease]]:
+        """The worker's leases that are of none of these calls, each with its first job."""
+        return [
+            (job, lease)
+            for job, lease in self.topic.fold.leases.items()
+            # The jobs of a merged call share one lease.
+            if lease.worker == worker and lease.jobs[0] == job and _NEW(CallId, (lease.token, job)) not in held
+        ]
+
     def _unknown_calls(self, worker: str, held: Collection[CallId]) -> Sequence[Claimed]:
         found = []
-        for job, lease in self.topic.fold.leases.items():
-            if lease.worker != worker or lease.jobs[0] != job:  # the jobs of a merged call share one lease
-                continue
-            call: CallId = _NEW(CallId, (lease.token, job))
-            if call in held:
-                continue
+        for job, lease in self._unknown_leases(worker, held):
             jobs = {each: new for each in lease.jobs if (new := self.topic.job(each)) is not None}
+            # Where a payload is missing, `_cancel_unreadable` ends the call with the next poll.
             if len(jobs) == len(lease.jobs):
-                attempt = self.topic.fold.table.tries(job)
+                call, attempt = _NEW(CallId, (lease.token, job)), self.topic.fold.table.tries(job)
                 found.append(_NEW(Claimed, (call, jobs, attempt, lease.lease_ms, self.topic.log)))
-            else:
-                message = "the topic lost the job's payload"
-                self._append(JobsFinished.of([JobResult(job, lease.token, Outcome.CANCEL, None, message)]))
         return found
 
     def _is_leased(self, worker: str, job: JobId, token: Token) -> bool:

@@ -335,7 +335,7 @@ class PoolMember:
                 )
                 # Appended, then read back: if another member's record with this number came first, that one counts.
                 (offset,) = topic.append(JobsAdded((), feed=begun))
-                topic.follow_to(offset, source.see)
+                topic.follow_to(offset, source.note_log_time)
                 feed = topic.fold.feeds.find(begun.pool) or begun
         return feed
 
@@ -456,8 +456,8 @@ class PoolMember:
         self.passed_over = follower.passed_over
         if self._import is not None:
             self._import.show(PoolView(feed.log, low_water, self.passed_over))
-        is_held_up = source.is_held_up(worker.worker_id)
-        self._show_progress(feed, low_water, unfed, follower, is_held_up=is_held_up)
+        is_blocked = source.is_blocked_by_older(worker.worker_id)
+        self._show_progress(feed, low_water, unfed, follower, is_blocked=is_blocked)
         worker.turn(_TURN_SECONDS)
 
     def _refresh(self, topic: JobTopic, feed: Feed) -> None:
@@ -486,7 +486,7 @@ class PoolMember:
         added = feed._replace(sequence=feed.sequence + 1, next_offset=end)
         (offset,) = topic.append(JobsAdded(plan.jobs, feed=added))
         self._ports.failpoints.reach(Failpoint.POOL_FED)
-        topic.follow_to(offset, source.see)
+        topic.follow_to(offset, source.note_log_time)
         self._fed_at = now
         self._refresh(topic, feed)
         return topic.fold.feeds.find(feed.pool) or feed
@@ -531,7 +531,7 @@ class PoolMember:
     # ------------------------------------------------------------------------------------------------------ figures
 
     def _show_progress(
-        self, feed: Feed, low_water: Offset, unfed: Unfed, follower: PackageFollower, *, is_held_up: bool
+        self, feed: Feed, low_water: Offset, unfed: Unfed, follower: PackageFollower, *, is_blocked: bool
     ) -> None:
         counts = self._import.counts if self._import is not None else None
         end = max(unfed.next_offset, follower.end)
@@ -557,8 +557,8 @@ class PoolMember:
             **self._counted(),
             publishers=follower.publishers,
             # A rollout replaces the next older member only when this one is ready, and this one claims only then.
-            is_ready=self._has_caught_up or is_held_up,
-            ready_reason="caught-up" if self._has_caught_up else "older-members" if is_held_up else "starting",
+            is_ready=self._has_caught_up or is_blocked,
+            ready_reason="caught-up" if self._has_caught_up else "older-members" if is_blocked else "starting",
         )
 
     def _counted(self) -> dict[str, object]:
