@@ -1,6 +1,6 @@
 """The cluster as all looks see it: objects that can be understood, children by name, Secrets without their values.
 
-Called by the `observe` module of each kind. Every method may raise ClusterUnavailableError or
+Called by the `controller` module of each kind. Every method may raise ClusterUnavailableError or
 ClusterRefusedError, as `Cluster` does.
 """
 

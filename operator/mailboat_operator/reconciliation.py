@@ -25,7 +25,7 @@ from mailboat.errors import (
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.cluster_reader import ClusterReader
-from mailboat_operator.kinds.controllers import CONTROLLERS
+from mailboat_operator.kinds.controllers import plan_for
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.plan.actions import (
     Action,
@@ -135,17 +135,12 @@ class Reconciler:
             await self._cluster.write_status(found, plan.status)
 
     async def _plan_for(self, found: Manifest) -> Plan:
-        """Observe and plan, and do the effects that the status depends on."""
+        """See `plan_for`; of an object that can't be decoded, only its status is planned."""
         try:
             resource = decode(found)
         except UntrustedInputError as error:
             return plan_undecodable(found, error, datetime.now(UTC))
-        controller = CONTROLLERS[type(resource)]
-        seen = await controller.observe(self._reader, resource)
-        plan = controller.plan(resource, seen)
-        if controller.effects is None:
-            return plan
-        return await controller.effects(self._reader, resource, seen, plan)
+        return await plan_for(self._reader, resource)
 
     async def _act(self, owner: Manifest, action: Action) -> None:
         match action:
@@ -166,7 +161,7 @@ class Reconciler:
             case Enlarge():
                 pass  # done by `reconcile`, as a refusal ends the plan
             case _:
-                pass  # of topics, packages and jobs: done by the effects of its kind, as the status shows its outcome
+                pass  # of topics, packages and jobs: done by the `act` of its kind, as the status shows its outcome
 
     async def _enlarge(self, action: Enlarge) -> bool:
         """Whether the API server accepts the larger size; a refusal is noted for the next plan."""

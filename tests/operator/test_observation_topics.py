@@ -13,11 +13,10 @@ import pytest
 from mailboat.errors import BrokersUnreachableError
 from mailboat_operator.broker_connections import Connections
 from mailboat_operator.brokers import ClusterFound, Credentials, client_options
-from mailboat_operator.kinds.controllers import CONTROLLERS
+from mailboat_operator.kinds.controllers import plan_for
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.kinds.registry import decode
-from mailboat_operator.kinds.topic import effects
-from mailboat_operator.kinds.topic.spec import Topic
+from mailboat_operator.kinds.topic import controller
 from mailboat_operator.plan.actions import RECLAIM_SECONDS, DeleteTopic, Hold, Plan, Report, TopicFound
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
@@ -77,10 +76,7 @@ class Around:
 
 async def planned(around: Around, topic: Any) -> Plan:
     """Observe, plan, and act on the brokers, as `Reconciler` does."""
-    controller, reader = CONTROLLERS[type(topic)], cast("Any", around)
-    seen = await controller.observe(reader, topic)
-    assert controller.effects is not None
-    return await controller.effects(reader, topic, seen, controller.plan(topic, seen))
+    return await plan_for(cast("Any", around), topic)
 
 
 def plan_with(brokers: LateBrokers) -> Plan:
@@ -101,7 +97,7 @@ def test_a_topic_that_grows_is_waited_for_until_the_brokers_tell_of_all_its_part
 
 
 def test_a_topic_whose_partitions_no_one_tells_of_is_looked_at_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effects, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(controller, "_PAUSES", (0.0, 0.0))
     plan = plan_with(LateBrokers(9))
     assert (told(plan), plan.again_seconds) == ((None, "TopicMade"), 2.0)
 
@@ -109,7 +105,7 @@ def test_a_topic_whose_partitions_no_one_tells_of_is_looked_at_again_soon(monkey
 def test_observing_a_topic_changes_nothing_on_the_brokers() -> None:
     brokers = LateBrokers(0)
     known = replace(TOPIC, status=replace(TOPIC.status, topic_id=SMALL.topic_id))
-    seen = asyncio.run(CONTROLLERS[Topic].observe(cast("Any", Around(brokers)), known))
+    seen = asyncio.run(controller.observe_topic(cast("Any", Around(brokers)), known))
     assert (seen.found, brokers.was_asked) == (SMALL, False)
 
 

@@ -17,8 +17,8 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRef
 from mailboat.http.routes.job_requests import QueueOrder
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
 from mailboat.wire.job_records import decode_job_record, encode_job_record
+from mailboat_operator.kinds.job_queue.controller import observe_job_queue
 from mailboat_operator.kinds.job_queue.manifests import most_workers, queue_children
-from mailboat_operator.kinds.job_queue.observe import observe_job_queue
 from mailboat_operator.kinds.job_queue.plan import (
     JobQueueObservation,
     patterns_overlap,

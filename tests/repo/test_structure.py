@@ -82,7 +82,7 @@ SEAMS = {
     "composition/workspace": "the publisher: a subscriber's restart does without",
     "content/targets/durability": "ctypes, for file systems without syncfs in Python",
     "http/agent_server": "FastAPI: an agent without a publisher stays small",
-    "kinds/journal/observe": "botocore: a tenth of the operator's start",
+    "kinds/journal/controller": "botocore: a tenth of the operator's start",
 }
 """Modules that import inside functions: adapters, extras and what a start can do without."""
 FUNCTION_IMPORTS = 30

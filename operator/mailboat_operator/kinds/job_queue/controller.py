@@ -1,22 +1,39 @@
-"""A JobQueue: its Publisher, the queues of the log at its agent, its workers, and other objects for the same queue."""
+"""A JobQueue: its Publisher, the queues of the log, its workers, and other objects for the same queue.
+
+Also the requests to a Publisher's agent that change queues and schedules of jobs; each may be repeated.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from mailboat.api.job_operations import HttpJobs
 from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
 
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.job_queue.manifests import ENDING, owner_of_queue, queue_keys
 from mailboat_operator.kinds.job_queue.plan import JobQueueObservation
 from mailboat_operator.kinds.job_queue.spec import JobQueue
+from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation
+from mailboat_operator.kinds.job_schedule.spec import JobSchedule
 from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.plan.actions import (
+    JobAction,
+    Plan,
+    RemoveQueue,
+    RemoveSchedule,
+    SetQueue,
+    SetSchedule,
+    SuspendQueue,
+)
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.findings import is_paused
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
 
+_GONE: Final = frozenset({"JobQueueMissing", "JobScheduleMissing"})
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -86,3 +103,37 @@ async def _log_of(reader: ClusterReader, publisher: Publisher) -> tuple[str, str
     if journal is None or journal.status.cluster_id is None:
         return None
     return journal.status.cluster_id, journal.spec.topics.prefix or ""
+
+
+async def change_jobs(
+    reader: ClusterReader,
+    _: JobQueue | JobSchedule,
+    seen: JobQueueObservation | JobScheduleObservation,
+    plan: Plan,
+) -> Plan:
+    """Send the plan's changes of queues and schedules. Raises: AgentUnreachableError, AgentRefusedError."""
+    actions = [action for action in plan.actions if isinstance(action, JobAction)]
+    if seen.publisher is None or not actions:
+        return plan
+    agent = await reader.agent_of(seen.publisher)
+    for request in (request for action in actions for request in _requests(action)):
+        try:
+            await reader.agents.jobs(agent, request)
+        except AgentUnreachableError as error:
+            if error.where.get("error") not in _GONE:  # removed by another client: nothing is left to do
+                raise
+    return plan
+
+
+def _requests(action: JobAction) -> Sequence[Callable[[HttpJobs], object]]:
+    match action:
+        case SetQueue(settings):
+            return [lambda jobs: jobs.set_queue(settings)]
+        case SuspendQueue(queue, suspended):
+            return [lambda jobs: jobs.suspend(queue) if suspended else jobs.resume(queue)]
+        case RemoveQueue(queue):
+            return [lambda jobs: jobs.clear(queue), lambda jobs: jobs.remove_queue(queue)]
+        case SetSchedule(schedule):
+            return [lambda jobs: jobs.set_schedule(schedule)]
+        case RemoveSchedule(name):
+            return [lambda jobs: jobs.remove_schedule(name)]
