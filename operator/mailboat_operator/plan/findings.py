@@ -107,8 +107,8 @@ def problem_of(error: MailboatError) -> list[Finding]:
     return [*(stalled if needs_person else under_way)(error.name, error.message)]
 
 
-def pause_of(error: MailboatError) -> float | None:
-    """In how many seconds to ask again; None leaves it to the workers."""
+def pause_of(error: MailboatError | None) -> float | None:
+    """In how many seconds to ask again; None leaves it to the workers, also without an error."""
     return error.retry_after_seconds if isinstance(error, RetryableError) else None
 
 

@@ -14,11 +14,9 @@ from datetime import datetime
 from typing import Final
 
 from mailboat.api.records import CauseView, StatusView, SubscriberStatusView
-from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.model.messages import is_blocking
 
 from mailboat_operator.definition.conditions import REASON
-from mailboat_operator.plan.findings import Finding, stalled, under_way
 
 FOLLOW_SECONDS: Final = 30.0
 """How often publishers and pools are reconciled for their figures alone."""
@@ -71,13 +69,6 @@ def reason_of(name: str, otherwise: str) -> str:
     """An error's name as the reason of a condition; `otherwise` where conditions refuse the name."""
     is_valid = len(name) <= REASON.max_length and re.fullmatch(REASON.pattern, name)
     return name if is_valid else otherwise
-
-
-def agent_problem(publisher: str, error: AgentUnreachableError | AgentRefusedError) -> Sequence[Finding]:
-    """What to report of an object whose Publisher's agent did not answer as hoped."""
-    reason = reason_of(str(error.where.get("error", error.name)), "Unknown")
-    say = stalled if isinstance(error, AgentRefusedError) else under_way
-    return say(reason, f"Publisher {publisher}: {error.message}")
 
 
 def pause_before_asking(fleet: StatusView | None, ready_since: datetime, now: datetime) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import zip_longest
 from typing import Final
 
@@ -18,12 +18,12 @@ from mailboat.frozen import Frozen
 from mailboat.model.jobs import QueueKind, QueueSettings
 
 from mailboat_operator.definition.conditions import ConditionStatus, ReclaimPolicy
+from mailboat_operator.kinds.agent_obstacles import agent_problem, awaited_error, reason_to_keep
 from mailboat_operator.kinds.job_queue.manifests import ENDING, most_workers, owner_of_queue, queue_children, queue_keys
 from mailboat_operator.kinds.job_queue.spec import JobQueue, JobQueueStatus, Workers
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.workload_context import SecretFound
 from mailboat_operator.plan.actions import (
-    RECLAIM_SECONDS,
     Action,
     Hold,
     Plan,
@@ -50,7 +50,7 @@ from mailboat_operator.plan.findings import (
 from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.autoscalers import autoscaler_health
-from mailboat_operator.workload.fleet import agent_problem, coarse
+from mailboat_operator.workload.fleet import coarse
 from mailboat_operator.workload.pod_failures import MISCONFIGURED, Pods, trouble_of
 from mailboat_operator.workload.pods import AgentImage
 
@@ -140,8 +140,7 @@ def plan_job_queue(queue: JobQueue, seen: JobQueueObservation) -> Plan:
         return Plan((Hold(is_reclaimed),), None, again_seconds=0.0)
     problem = _problem(queue, seen)
     if problem is not None:
-        pause = (None if seen.error is None else pause_of(seen.error)) or FOLLOW_SECONDS
-        return replace(_plan(queue, seen, (), problem), again_seconds=pause)
+        return replace(_plan(queue, seen, (), problem), again_seconds=pause_of(seen.error) or FOLLOW_SECONDS)
     return _plan_kept(queue, seen)
 
 
@@ -172,17 +171,15 @@ def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
 
 def _problem(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding] | None:
     """Why nothing is changed at the moment."""
-    name, workers = queue.spec.publisher_ref.name, queue.spec.workers
-    if seen.publisher is None:
-        return stalled("PublisherMissing", f"no valid Publisher {name}")
+    workers = queue.spec.workers
     if seen.owner is not None:
         namespace, other = seen.owner
         message = f"queue {other} of this journal belongs to the JobQueue of namespace {namespace}, which is older"
         return stalled("QueueTaken", message)
-    if workers is not None and (seen.token is None or TOKEN_KEY not in seen.token.keys):
+    if workers is not None and seen.publisher is not None and (seen.token is None or TOKEN_KEY not in seen.token.keys):
         secret = workers.token_secret_ref.name
         return stalled("SecretMissing", f"missing: entry {TOKEN_KEY} of Secret {secret}")
-    return None if seen.error is None else agent_problem(name, seen.error)
+    return agent_problem(queue.spec.publisher_ref.name, seen.publisher, seen.error)
 
 
 def _changes(queue: JobQueue, view: JobQueueView | None) -> Iterator[Action]:
@@ -255,16 +252,12 @@ def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:
     """Drop the queued jobs and the queue, unless something is in doubt; no deletion waits longer than the limit."""
     if queue.spec.reclaim_policy is ReclaimPolicy.RETAIN:
         return Plan((Hold(is_held=False),), None)
-    name, asked_at = queue.metadata.name, queue.metadata.deleted_at or seen.now
-    reason = "this object is paused" if is_paused(queue.metadata, suspend=False) else None
-    reason = f"no valid Publisher {queue.spec.publisher_ref.name}" if seen.publisher is None else reason
+    name, error = queue.metadata.name, awaited_error(queue, seen.publisher, seen.error, seen.now)
+    if error is not None and seen.owner is None:
+        text = f"{error.message}; to keep the queue and release the object now, set reclaimPolicy to Retain"
+        return replace(_plan(queue, seen, (), under_way("AgentUnreachable", text)), again_seconds=FOLLOW_SECONDS)
+    reason = reason_to_keep(queue, seen.publisher, seen.error)
     reason = "another JobQueue keeps it" if seen.owner is not None else reason
-    if reason is None and seen.error is not None:
-        is_publisher_kept = seen.publisher is not None and not seen.publisher.metadata.is_deleted
-        if is_publisher_kept and seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):
-            text = f"{seen.error.message}; to keep the queue and release the object now, set reclaimPolicy to Retain"
-            return replace(_plan(queue, seen, (), under_way("AgentUnreachable", text)), again_seconds=FOLLOW_SECONDS)
-        reason = seen.error.message
     if reason is not None:
         report = Report(Severity.WARNING, "QueueRetained", f"queue {name} is kept: {reason}")
         return Plan((Hold(is_held=False), report), None)

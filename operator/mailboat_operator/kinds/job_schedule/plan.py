@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from mailboat.api.job_views import JobScheduleView
@@ -16,10 +16,10 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
 from mailboat.model.jobs import Missed, NewJob, Schedule
 
+from mailboat_operator.kinds.agent_obstacles import agent_problem, awaited_error, reason_to_keep
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.actions import (
-    RECLAIM_SECONDS,
     Action,
     Hold,
     Plan,
@@ -36,11 +36,9 @@ from mailboat_operator.plan.findings import (
     pause_of,
     plan_status,
     ready,
-    stalled,
     suspended,
     under_way,
 )
-from mailboat_operator.workload.fleet import agent_problem
 
 FOLLOW_SECONDS: Final = 30.0
 """How often a schedule is observed for its next due time."""
@@ -89,10 +87,9 @@ def plan_job_schedule(schedule: JobSchedule, seen: JobScheduleObservation) -> Pl
     # before the schedule is written: an object that is deleted in between would leave it behind
     if not is_held(metadata):
         return Plan((Hold(is_held=True),), None, again_seconds=0.0)
-    problem = _problem(schedule, seen)
+    problem = agent_problem(spec.publisher_ref.name, seen.publisher, seen.error)
     if problem is not None:
-        pause = (None if seen.error is None else pause_of(seen.error)) or FOLLOW_SECONDS
-        return replace(_plan(schedule, seen, (), problem), again_seconds=pause)
+        return replace(_plan(schedule, seen, (), problem), again_seconds=pause_of(seen.error) or FOLLOW_SECONDS)
     view = _view(schedule, seen)
     if spec.suspend:
         actions = () if view is None else (RemoveSchedule(metadata.name),)
@@ -127,30 +124,19 @@ def _seen(view: JobScheduleView) -> tuple[object, ...]:
     return view.topic, view.key, view.cron, view.zone if view.cron else "", view.every_seconds, view.missed
 
 
-def _problem(schedule: JobSchedule, seen: JobScheduleObservation) -> Sequence[Finding] | None:
-    name = schedule.spec.publisher_ref.name
-    if seen.publisher is None:
-        return stalled("PublisherMissing", f"no valid Publisher {name}")
-    return None if seen.error is None else agent_problem(name, seen.error)
-
-
 def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
     """Remove the schedule, unless that is impossible; no deletion waits longer than the limit."""
-    name, asked_at = schedule.metadata.name, schedule.metadata.deleted_at or seen.now
-    reason = "this object is paused" if is_paused(schedule.metadata, suspend=False) else None
-    reason = f"no valid Publisher {schedule.spec.publisher_ref.name}" if seen.publisher is None else reason
-    if reason is None and seen.error is not None:
-        is_publisher_kept = seen.publisher is not None and not seen.publisher.metadata.is_deleted
-        if is_publisher_kept and seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):
-            findings = under_way("AgentUnreachable", seen.error.message)
-            return replace(_plan(schedule, seen, (), findings), again_seconds=_SOON_SECONDS)
-        reason = seen.error.message
+    name, error = schedule.metadata.name, awaited_error(schedule, seen.publisher, seen.error, seen.now)
+    if error is not None:
+        findings = under_way("AgentUnreachable", error.message)
+        return replace(_plan(schedule, seen, (), findings), again_seconds=_SOON_SECONDS)
+    reason = reason_to_keep(schedule, seen.publisher, seen.error)
     if reason is not None:
         text = f"schedule {name} stays in the journal: {reason}; `mailboat jobs unschedule {name}` removes it"
         return Plan((Hold(is_held=False), Report(Severity.WARNING, "ScheduleRetained", text)), None)
-    if _view(schedule, seen) is None:
-        return Plan((Hold(is_held=False),), None)
-    return Plan((RemoveSchedule(name), Hold(is_held=False)), None)
+    # the record before the finalizer: after a crash in between the object is still there, and finds its schedule gone
+    removal = () if _view(schedule, seen) is None else (RemoveSchedule(name),)
+    return Plan((*removal, Hold(is_held=False)), None)
 
 
 def _view(schedule: JobSchedule, seen: JobScheduleObservation) -> JobScheduleView | None:
