@@ -23,7 +23,7 @@ def agent_problem(name: str, publisher: Publisher | None, error: AgentError | No
         return stalled("PublisherMissing", f"no valid Publisher {name}")
     if error is None:
         return None
-    reason = reason_of(str(error.where.get("error", error.name)), "Unknown")
+    reason = reason_of(str(error.where.get("error", error.name)))
     say = stalled if isinstance(error, AgentRefusedError) else under_way
     return say(reason, f"Publisher {name}: {error.message}")
 

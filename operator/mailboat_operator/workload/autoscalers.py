@@ -76,5 +76,5 @@ def autoscaler_health(name: str, live: Live) -> Finding:
         return Finding(AUTOSCALER_READY, ConditionStatus.TRUE, "Working", "")
     text = f"{found[0].kind} {found[0].name}: {broken[0].get('message') or 'the autoscaler gives no cause'}"
     # the reason is another controller's: one that a condition refuses would keep the whole status from being written
-    reason = reason_of(broken[0].get("reason") or "", "Unknown")
+    reason = reason_of(broken[0].get("reason") or "")
     return Finding(AUTOSCALER_READY, ConditionStatus.FALSE, reason, text[:_LONGEST_ERROR])

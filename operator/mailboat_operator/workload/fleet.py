@@ -60,12 +60,12 @@ def is_gone(member: SubscriberStatusView) -> bool:
     return member.state in {_STOPPED, "silent", "new"}
 
 
-def problem_of(cause: CauseView) -> tuple[str, str]:
+def reason_and_message(cause: CauseView) -> tuple[str, str]:
     """A reason that a condition accepts, and a message of bounded length."""
-    return reason_of(cause.code, "Unknown"), cause.message[:_LONGEST_MESSAGE]
+    return reason_of(cause.code), cause.message[:_LONGEST_MESSAGE]
 
 
-def reason_of(name: str, otherwise: str) -> str:
+def reason_of(name: str, otherwise: str = "Unknown") -> str:
     """An error's name as the reason of a condition; `otherwise` where conditions refuse the name."""
     is_valid = len(name) <= REASON.max_length and re.fullmatch(REASON.pattern, name)
     return name if is_valid else otherwise

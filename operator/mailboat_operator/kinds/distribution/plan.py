@@ -26,7 +26,7 @@ from mailboat_operator.kinds.finished import pause_after_finishing, plan_finishe
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.actions import Action, Plan, Report, RequestPackage, Severity
 from mailboat_operator.plan.findings import Finding, is_paused, plan_status, ready, stalled, under_way
-from mailboat_operator.workload.fleet import is_of_pool, problem_of, subscribers_of
+from mailboat_operator.workload.fleet import is_of_pool, reason_and_message, subscribers_of
 
 DISTRIBUTED: Final = "Distributed"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
@@ -149,7 +149,7 @@ def plan_progress(
     # members that never announced themselves are unknown to the publisher, and would be missed
     missing = [name for name in _expected(pools) if name not in _named(delivery)]
     waiting = [*(name for name in delivery.waiting if not any(pool.has_scaled_away(name) for pool in pools)), *missing]
-    failed = {failure.subscriber: problem_of(failure.cause) for failure in delivery.failed}
+    failed = {failure.subscriber: reason_and_message(failure.cause) for failure in delivery.failed}
     missed = _missed(delivery, pools)
     total = len(delivery.imported) + len(waiting) + len(missed) + len(failed)
     status = replace(

@@ -16,8 +16,7 @@ from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.metadata import Reference
 from mailboat_operator.kinds.journal.agent_config import topics_config
 from mailboat_operator.kinds.journal.spec import Journal
-from mailboat_operator.kinds.topic.spec import JournalRole, TopicSpec
-from mailboat_operator.kinds.topic.topic_retention import TopicRetention
+from mailboat_operator.kinds.topic.spec import JournalRole, TopicRetention, TopicSpec
 from mailboat_operator.plan.actions import Hold, Plan, is_held
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
 from mailboat_operator.plan.children import Live, controller_uid, deletion, name_conflict, plan_children

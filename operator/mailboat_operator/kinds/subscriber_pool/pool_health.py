@@ -25,8 +25,8 @@ from mailboat_operator.workload.fleet import (
     is_blocked,
     is_gone,
     max_lag,
-    problem_of,
     published_at,
+    reason_and_message,
     subscribers_of,
 )
 
@@ -160,7 +160,7 @@ def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], know
 def _blocked(blocked: Sequence[SubscriberStatusView]) -> Finding:
     if not blocked:
         return Finding(BLOCKED, ConditionStatus.FALSE, "NobodyBlocked", "")
-    problem = None if blocked[0].error is None else problem_of(blocked[0].error)
+    problem = None if blocked[0].error is None else reason_and_message(blocked[0].error)
     reason = "Unknown" if problem is None else problem[0]
     others = f"; and {_listed(blocked[1:])}" if len(blocked) > 1 else ""
     return Finding(BLOCKED, ConditionStatus.TRUE, reason, f"{_error_of(blocked[0])}{others}")
@@ -178,7 +178,7 @@ def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterato
 
 
 def _error_of(member: SubscriberStatusView) -> str:
-    reason, message = ("Unknown", "no cause reported") if member.error is None else problem_of(member.error)
+    reason, message = ("Unknown", "no cause reported") if member.error is None else reason_and_message(member.error)
     return f"{member.name}: {reason}: {message}"[:_LONGEST_ERROR]
 
 

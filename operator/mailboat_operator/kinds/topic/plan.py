@@ -29,8 +29,7 @@ from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.kinds.journal.spec import Journal
-from mailboat_operator.kinds.topic.spec import JournalRole, Topic
-from mailboat_operator.kinds.topic.topic_retention import TopicRetention
+from mailboat_operator.kinds.topic.spec import JournalRole, Topic, TopicRetention
 from mailboat_operator.plan.actions import (
     RECLAIM_SECONDS,
     Action,

@@ -11,10 +11,9 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
-from mailboat_operator.definition.forms import TOPIC_CONFIG_KEY, TOPIC_NAME
+from mailboat_operator.definition.forms import DURATION_OF_SECONDS, SIZE, TOPIC_CONFIG_KEY, TOPIC_NAME
 from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
 from mailboat_operator.definition.metadata import Metadata, Reference
-from mailboat_operator.kinds.topic.topic_retention import TopicRetention
 
 
 class JournalRole(enum.StrEnum):
@@ -26,6 +25,13 @@ class JournalRole(enum.StrEnum):
     COMMAND = "command"
     EVENT = "event"
     JOB = "job"
+
+
+class TopicRetention(Frozen):
+    """How long a topic keeps messages; what is absent is not limited."""
+
+    time_seconds: Annotated[float | None, Field("Maximum age of messages.", form=DURATION_OF_SECONDS)] = None
+    size_bytes: Annotated[int | None, Field("Maximum size; the oldest messages are removed.", form=SIZE)] = None
 
 
 _RETENTION_KEYS = frozenset({"retention.ms", "retention.bytes"})
