@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from mailboat.errors import (
     AgentRefusedError,
@@ -40,9 +40,9 @@ from mailboat_operator.plan.actions import (
     Report,
     Severity,
 )
-from mailboat_operator.plan.child_manifest import Manifest
+from mailboat_operator.plan.child_manifest import Manifest, condition_in
 from mailboat_operator.plan.children import correction_report
-from mailboat_operator.plan.findings import plan_invalid, plan_undecodable, stall_report
+from mailboat_operator.plan.findings import READY, plan_invalid, plan_undecodable, stall_report
 from mailboat_operator.resources import is_of_going_namespace
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
@@ -115,9 +115,9 @@ class Reconciler:
                 return Outcome(is_ready=False, again_seconds=0.0)  # the next plan reports the refusal
             await self._act(found, action)
         await self._conclude(found, plan)
-        return Outcome(
-            _is_ready(found.get("status") if plan.status is None else plan.status), plan.again_seconds, plan.figures
-        )
+        after = found if plan.status is None else {"status": plan.status}
+        is_ready = condition_in(after, READY).get("status") == "True"
+        return Outcome(is_ready, plan.again_seconds, plan.figures)
 
     async def refuse(self, key: ObjectKey, error: MailboatError) -> None:
         """Write into the object's status why it is not reconciled. Raises: see `reconcile`."""
@@ -198,8 +198,3 @@ class Reconciler:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _is_ready(status: Mapping[str, Any] | None) -> bool:
-    conditions = (status or {}).get("conditions") or ()
-    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)

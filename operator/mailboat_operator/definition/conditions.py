@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
@@ -30,6 +31,16 @@ class Condition(Frozen):
     message: Annotated[str, Field("Reason and next step, for people.", max_length=32_768)]
     observed_generation: Annotated[int, Field("Generation of the spec that it describes.", minimum=0)]
     last_transition_at: Annotated[datetime, Field("Time of the last change of the status.", name="lastTransitionTime")]
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is True; not if it is unknown."""
+        return self.status is ConditionStatus.TRUE
+
+
+def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:  # noqa: A002
+    """The condition of a type; None if absent."""
+    return next((condition for condition in conditions if condition.type == type), None)
 
 
 class ReclaimPolicy(enum.StrEnum):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mailboat.api.records import StatusView
 from mailboat.frozen import Frozen
 
-from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.definition.conditions import ConditionStatus, condition_of
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
@@ -165,24 +165,16 @@ def is_checked(journal: Journal, *, has_agents: bool) -> bool:
         return False
     if has_agents:
         return True
-    known = {condition.type: condition for condition in journal.status.conditions}
-    found, stuck = known.get(READY), known.get(STALLED)
+    found, stuck = (condition_of(journal.status.conditions, name) for name in (READY, STALLED))
     if found is None or stuck is None or found.reason == NAME_TAKEN:  # none of its topics was made
         return False
-    return found.reason not in _WITHOUT_TOPICS or stuck.status is ConditionStatus.TRUE
+    return found.reason not in _WITHOUT_TOPICS or stuck.holds
 
 
 def _conflict_of(journal: Journal) -> Sequence[Finding] | None:
     """That the topics are not the Journal's: agents would publish into the log of others."""
-    found = next(
-        (
-            condition
-            for condition in journal.status.conditions
-            if condition.type == STALLED and condition.status is ConditionStatus.TRUE
-        ),
-        None,
-    )
-    if found is None or found.reason not in CONFLICTS:
+    found = condition_of(journal.status.conditions, STALLED)
+    if found is None or not found.holds or found.reason not in CONFLICTS:
         return None
     return stalled(found.reason, f"Journal {journal.metadata.name}: {found.message}")
 
@@ -230,11 +222,7 @@ def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> S
 
 def _journal_cause(journal: Journal | None) -> str | None:
     """That agents wait for the Journal; None if it is ready. Its own message may change at each look: not repeated."""
-    found = (
-        next((condition for condition in journal.status.conditions if condition.type == READY), None)
-        if journal
-        else None
-    )
+    found = None if journal is None else condition_of(journal.status.conditions, READY)
     if journal is None or found is None or found.status is not ConditionStatus.FALSE:
         return None
     return f"waiting for Journal {journal.metadata.name}: {found.reason}"

@@ -119,6 +119,12 @@ def kind_of(manifest: Manifest) -> str:
     return qualified if qualified in API_VERSIONS else kind
 
 
+def condition_in(manifest: Manifest, type: str) -> Mapping[str, Any]:  # noqa: A002
+    """A condition in the status of any object, as the API server gave it; empty if absent."""
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return next((condition for condition in conditions if condition.get("type") == type), {})
+
+
 def digest_of(document: object) -> str:
     """A short digest of a document: the same for the same content, whatever the order of keys."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))

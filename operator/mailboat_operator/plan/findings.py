@@ -24,7 +24,7 @@ from mailboat.errors import (
     SecretMissingError,
 )
 
-from mailboat_operator.definition.conditions import Condition, ConditionStatus, Status
+from mailboat_operator.definition.conditions import Condition, ConditionStatus, Status, condition_of
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.plan.actions import Action, Hold, Plan, Report, Severity
@@ -114,7 +114,14 @@ def pause_of(error: MailboatError | None) -> float | None:
 
 def is_ready(conditions: Iterable[Condition]) -> bool:
     """Whether `Ready` holds."""
-    return any(condition.type == READY and condition.status is ConditionStatus.TRUE for condition in conditions)
+    found = condition_of(conditions, READY)
+    return found is not None and found.holds
+
+
+def ready_since(before: Iterable[Condition], now: datetime) -> datetime:
+    """Since when an object is ready that is ready now."""
+    found = condition_of(before, READY)
+    return found.last_transition_at if found is not None and found.holds else now
 
 
 def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
@@ -135,15 +142,8 @@ def stall_report(manifest: Manifest, plan: Plan) -> Report | None:
 
 
 def _stall(status: object) -> Condition | None:
-    conditions = _conditions_of(status) if isinstance(status, Mapping) else ()
-    return next(
-        (
-            condition
-            for condition in conditions
-            if condition.type == STALLED and condition.status is ConditionStatus.TRUE
-        ),
-        None,
-    )
+    found = condition_of(_conditions_of(status) if isinstance(status, Mapping) else (), STALLED)
+    return found if found is not None and found.holds else None
 
 
 def conditions_after(

@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from mailboat.frozen import Frozen
 
-from mailboat_operator.definition.conditions import Condition, ConditionStatus
-from mailboat_operator.plan.child_manifest import Manifest
+from mailboat_operator.definition.conditions import Condition, condition_of
+from mailboat_operator.plan.child_manifest import Manifest, condition_in
+from mailboat_operator.plan.findings import RECONCILING, STALLED
 from mailboat_operator.workload.template import AGENT_CONTAINER
 
 PROGRESS_DEADLINE: Final = timedelta(minutes=10)
@@ -53,7 +54,7 @@ class Pods(Frozen):
     @property
     def ready_names(self) -> Sequence[str]:
         """The names of the pods that are ready."""
-        return [pod["metadata"]["name"] for pod in self.found if _condition(pod, "Ready").get("status") == "True"]
+        return [pod["metadata"]["name"] for pod in self.found if condition_in(pod, "Ready").get("status") == "True"]
 
 
 class PodProblem(NamedTuple):
@@ -112,20 +113,17 @@ def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, 
     if can_catch_up and pods.found and all(_is_catching_up(pod, now) for pod in pods.found):
         return False
     moments = [_moment(pod["metadata"].get("creationTimestamp")) for pod in pods.found]
-    moments += [_moment(_condition(pod, "Ready").get("lastTransitionTime")) for pod in pods.found]
-    known = {condition.type: condition for condition in before}
-    stalled, moving = known.get("Stalled"), known.get("Reconciling")
-    was_over = stalled is not None and stalled.status is ConditionStatus.TRUE and stalled.reason == DEADLINE_EXCEEDED
-    if not was_over:
-        is_moving = moving is not None and moving.status is ConditionStatus.TRUE
-        moments.append(moving.last_transition_at if moving is not None and is_moving else now)
+    moments += [_moment(condition_in(pod, "Ready").get("lastTransitionTime")) for pod in pods.found]
+    stalled, moving = condition_of(before, STALLED), condition_of(before, RECONCILING)
+    if stalled is None or not stalled.holds or stalled.reason != DEADLINE_EXCEEDED:
+        moments.append(moving.last_transition_at if moving is not None and moving.holds else now)
     newest = max((moment for moment in moments if moment is not None), default=None)
     return newest is None or now - newest >= PROGRESS_DEADLINE
 
 
 def _pod_trouble(pod: Manifest, now: datetime) -> PodProblem | None:
     name, status = pod["metadata"]["name"], pod.get("status") or {}
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = condition_in(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         return PodProblem("PodUnschedulable", f"{name}: no node takes the pod: {_shortened(scheduled.get('message'))}")
     if status.get("phase") == "Failed":
@@ -218,11 +216,6 @@ def _is_catching_up(pod: Manifest, now: datetime) -> bool:
     others = [container for container in containers if container["name"] != AGENT_CONTAINER]
     has_run = all(agent.get("started") and (agent.get("ready") or _crash(agent, now) is None) for agent in agents)
     return bool(agents) and has_run and all(other.get("ready") for other in others)
-
-
-def _condition(pod: Manifest, kind: str) -> Mapping[str, Any]:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -18,7 +18,7 @@ from mailboat_operator.kinds.journal.agent_config import topics_config
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.spec import JournalRole, TopicRetention, TopicSpec
 from mailboat_operator.plan.actions import Hold, Plan, is_held
-from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner, condition_in
 from mailboat_operator.plan.children import Live, controller_uid, deletion, name_conflict, plan_children
 from mailboat_operator.plan.findings import (
     CLUSTER_REPLACED,
@@ -202,14 +202,14 @@ def _retention(settings: TopicSettings) -> TopicRetention:
 
 def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
     """What the Topics that are not ready say; the Journal is stalled if one of them is."""
-    found = [(key.name, _condition(manifest, READY)) for key, manifest in sorted(live.items())]
+    found = [(key.name, condition_in(manifest, READY)) for key, manifest in sorted(live.items())]
     reasons = [
         f"{name}: {condition.get('reason')}: {condition.get('message')}"
         for name, condition in found
         if condition.get("reason") and condition.get("status") != "True"
     ]
     message = "; ".join([text, *reasons[:1]])
-    standings = [_condition(manifest, STALLED) for manifest in live.values()]
+    standings = [condition_in(manifest, STALLED) for manifest in live.values()]
     stuck = [condition["reason"] for condition in standings if condition.get("status") == "True"]
     if not stuck:
         return under_way(TOPICS_NOT_READY, message)
@@ -219,9 +219,4 @@ def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
 
 def _ready_count(live: Live) -> int:
     topics = (manifest for key, manifest in live.items() if key.kind == "Topic")
-    return sum(_condition(manifest, READY).get("status") == "True" for manifest in topics)
-
-
-def _condition(manifest: Manifest, kind: str) -> Mapping[str, str]:
-    conditions: Sequence[Mapping[str, str]] = (manifest.get("status") or {}).get("conditions") or ()
-    return next((condition for condition in conditions if condition.get("type") == kind), {})
+    return sum(condition_in(manifest, READY).get("status") == "True" for manifest in topics)

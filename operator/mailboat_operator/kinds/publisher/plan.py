@@ -9,7 +9,6 @@ from typing import Final
 from mailboat.api.records import StatusView, SubscriberStatusView
 
 from mailboat_operator.definition.conditions import ConditionStatus
-from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.publisher.manifests import (
     owner_of_publisher,
     publisher_children,
@@ -25,7 +24,7 @@ from mailboat_operator.kinds.workload_context import (
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import name_conflict, plan_children, plan_secret, plan_unwanted
-from mailboat_operator.plan.findings import Finding, conditions_after, trouble_reports
+from mailboat_operator.plan.findings import Finding, plan_status, ready_since, trouble_reports
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
 from mailboat_operator.workload.fleet import (
     coarse,
@@ -92,30 +91,24 @@ def _plan(
         Deregister(name, around.answering_names)
         for name in left_behind(publisher.status.pools, around.pools, around.fleet)
     ]
+    before = publisher.status
     status = replace(
-        _with_figures(publisher.status, metadata.name, around.fleet),
-        observed_generation=metadata.generation,
-        conditions=conditions_after(
-            publisher.status.conditions, [*findings, *volumes], metadata.generation, around.now
-        ),
+        _with_figures(before, metadata.name, around.fleet),
         url=service_url(metadata.name, metadata.namespace),
         pools=tuple(pools),
     )
-    is_settled = findings[0].status is ConditionStatus.TRUE
-    pause = pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now)
+    all_actions = [
+        *plan_volumes(around.claims, size_bytes),
+        *gone,
+        *actions,
+        *trouble_reports(volumes, before.conditions),
+    ]
+    plan = plan_status(metadata, before, status, [*findings, *volumes], around.now, all_actions)
+    if findings[0].status is not ConditionStatus.TRUE:
+        return plan
+    pause = pause_before_asking(around.fleet, ready_since(before.conditions, around.now), around.now)
     # publishers wait for registered members, so the members of a deleted pool are removed soon
-    if are_going(pools, around.pools):
-        pause = GOING_SECONDS
-    return Plan(
-        (
-            *plan_volumes(around.claims, size_bytes),
-            *gone,
-            *actions,
-            *trouble_reports(volumes, publisher.status.conditions),
-        ),
-        None if status == publisher.status else encode(status),
-        pause if is_settled else None,
-    )
+    return replace(plan, again_seconds=GOING_SECONDS if are_going(pools, around.pools) else pause)
 
 
 def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) -> PublisherStatus:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mailboat_operator.cluster_reader import ClusterReader
-from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.definition.conditions import condition_of
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.plan import pool_keys
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
@@ -55,11 +55,11 @@ async def _publishers(reader: ClusterReader, pool: SubscriberPool) -> Sequence[P
 
 def _unanswered_since(publishers: Sequence[Publisher]) -> datetime | None:
     """Since when none of them is ready to be asked; None if one is."""
-    conditions = (condition for publisher in publishers for condition in publisher.status.conditions)
-    found = [condition for condition in conditions if condition.type == READY]
-    if any(condition.status is ConditionStatus.TRUE for condition in found):
+    found = [condition_of(publisher.status.conditions, READY) for publisher in publishers]
+    known = [condition for condition in found if condition is not None]
+    if any(condition.holds for condition in known):
         return None
-    return max((condition.last_transition_at for condition in found), default=_EVER)
+    return max((condition.last_transition_at for condition in known), default=_EVER)
 
 
 async def _chain(reader: ClusterReader, namespace: str, name: str) -> Mapping[str, GoldenPool]:

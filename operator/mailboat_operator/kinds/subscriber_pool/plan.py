@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from mailboat.api.records import StatusView
 
 from mailboat_operator.definition.conditions import ConditionStatus
-from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING
 from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool, pool_children
@@ -28,7 +27,7 @@ from mailboat_operator.kinds.workload_context import (
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.children import Live, is_applied, name_conflict, plan_children, plan_secret, plan_unwanted
-from mailboat_operator.plan.findings import Finding, conditions_after, stalled, trouble_reports, under_way
+from mailboat_operator.plan.findings import Finding, plan_status, ready_since, stalled, trouble_reports, under_way
 from mailboat_operator.plan.labels import POOL, selector_text
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
 from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT, autoscaler_health
@@ -157,8 +156,6 @@ def _plan(
     all_findings = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
     status = replace(
         pool.status,
-        observed_generation=metadata.generation,
-        conditions=conditions_after(pool.status.conditions, all_findings, metadata.generation, around.now),
         replicas=replicas,
         ready_replicas=ready_count,
         caught_up_replicas=caught_up,
@@ -168,19 +165,19 @@ def _plan(
         last_error=health.last_error,
         most_replicas=most_replicas(pool, live),
     )
-    is_settled = findings[0].status is ConditionStatus.TRUE
-    return Plan(
-        (
-            *([] if volume is None else plan_volumes(around.claims, volume.size_bytes)),
-            *gone,
-            *actions,
-            *health.reports,
-            *trouble_reports(around_it, pool.status.conditions),
-        ),
-        None if status == pool.status else encode(status),
-        pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now) if is_settled else None,
-        health.figures,
-    )
+    all_actions = [
+        *([] if volume is None else plan_volumes(around.claims, volume.size_bytes)),
+        *gone,
+        *actions,
+        *health.reports,
+        *trouble_reports(around_it, pool.status.conditions),
+    ]
+    plan = plan_status(metadata, pool.status, status, all_findings, around.now, all_actions)
+    plan = replace(plan, figures=health.figures)
+    if findings[0].status is not ConditionStatus.TRUE:
+        return plan
+    pause = pause_before_asking(around.fleet, ready_since(pool.status.conditions, around.now), around.now)
+    return replace(plan, again_seconds=pause)
 
 
 def _ready_members(pool: SubscriberPool, around: WorkloadContext) -> int:

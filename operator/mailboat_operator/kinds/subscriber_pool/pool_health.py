@@ -16,7 +16,7 @@ from typing import Final
 from mailboat.api.records import StatusView, SubscriberStatusView
 from mailboat.frozen import Frozen
 
-from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.definition.conditions import Condition, ConditionStatus, condition_of
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Report, Severity
 from mailboat_operator.plan.findings import Finding, stalled
@@ -146,8 +146,8 @@ def _members(pool: SubscriberPool, fleet: StatusView) -> Sequence[SubscriberStat
 
 def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], known: Sequence[Condition]) -> Finding:
     limit = pool.spec.lagging_from
-    did_lag = any(condition.type == LAGGING and condition.status is ConditionStatus.TRUE for condition in known)
-    threshold = limit / 2 if did_lag else limit - 1
+    lagging = condition_of(known, LAGGING)
+    threshold = limit / 2 if lagging is not None and lagging.holds else limit - 1
     late = [member for member in members if member.ready is True and member.lag is not None and member.lag > threshold]
     if not late:
         return Finding(LAGGING, ConditionStatus.FALSE, "Following", f"no serving member is {limit} packages behind")

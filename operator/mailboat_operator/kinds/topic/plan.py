@@ -27,7 +27,7 @@ from mailboat.errors import MailboatError, SecretMissingError
 from mailboat.frozen import Frozen
 from mailboat.model.messages import TopicRole
 
-from mailboat_operator.definition.conditions import ReclaimPolicy
+from mailboat_operator.definition.conditions import ReclaimPolicy, condition_of
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.spec import JournalRole, Topic, TopicRetention
 from mailboat_operator.plan.actions import (
@@ -293,12 +293,14 @@ def _plan_foreign(topic: Topic, wanted: TopicWanted, found: TopicFound, now: dat
         f"To manage it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
     )
     plan = plan_topic_status(topic, wanted, None, stalled(reason, message), now)
-    is_told = any(condition.type == READY and condition.message == message for condition in topic.status.conditions)
+    known = condition_of(topic.status.conditions, READY)
+    is_told = known is not None and known.message == message
     return plan if is_told else replace(plan, actions=(Report(Severity.WARNING, reason, message),))
 
 
 def _has_reason(topic: Topic, reason: str) -> bool:
-    return any(condition.type == READY and condition.reason == reason for condition in topic.status.conditions)
+    found = condition_of(topic.status.conditions, READY)
+    return found is not None and found.reason == reason
 
 
 def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None:
