@@ -17,6 +17,7 @@ import re
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -64,6 +65,9 @@ _PASSING: Final = frozenset(
         KafkaError.NOT_CONTROLLER,
         KafkaError.BROKER_NOT_AVAILABLE,
     }
+)
+_DOING: Final[Mapping[type[TopicAction], str]] = MappingProxyType(
+    {CreateTopic: "making", Grow: "adding partitions to", Configure: "configuring", DeleteTopic: "deleting"}
 )
 _MISSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
@@ -198,7 +202,7 @@ class Brokers:
             code = raised.args[0].code()
             is_there = isinstance(action, CreateTopic) and code == KafkaError.TOPIC_ALREADY_EXISTS
             is_gone = isinstance(action, DeleteTopic) and code in _MISSING
-            return None if is_there or is_gone else self._mapped(raised, action.doing)
+            return None if is_there or is_gone else self._mapped(raised, f"{_DOING[type(action)]} topic {action.name}")
         return None
 
     def _note(self, error: KafkaError) -> None:

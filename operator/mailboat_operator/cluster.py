@@ -124,6 +124,8 @@ class Cluster:
         """Whether a foreign kind is installed, and we may see it. Raises: ClusterUnavailableError."""
         try:
             async with self._turn():
+                # of any name: a Status with 404 comes from a kind that is served, another answer from a path that is
+                # not
                 await self._client.get(RESOURCES[kind], "any", namespace=namespace)
         except FAILURES as error:
             if is_out_of_sight(error):
@@ -157,6 +159,7 @@ class Cluster:
         values = {key: secrets.token_urlsafe(_TOKEN_BYTES) for key in wanted.generated}
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         try:
+            # an existing one stays as it is: pods may have read its token already
             await self.create({**wanted.manifest, "data": data})
         except ClusterConflictError:
             return
@@ -208,6 +211,7 @@ class Cluster:
         document = {
             "apiVersion": API_VERSION,
             "kind": manifest["kind"],
+            # the API server refuses the write (409) if another object has the name by now, with another uid
             "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
             "status": dict(status),
         }
@@ -283,6 +287,7 @@ class Cluster:
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
         """For one request."""
+        # before the semaphore: a request that waits for its token keeps no connection from others
         await self._budget.take()
         async with self._turns:
             yield

@@ -204,12 +204,14 @@ class ClusterReader:
 
     async def children(self, namespace: str, keys: Iterable[ChildKey]) -> Live:
         """Those of the names that exist, also foreign ones."""
+        # one by one, by name: a list needs a right over all Secrets, and would not find a foreign object of the name
         found = {key: await self.cluster.get(key.kind, namespace, key.name) for key in keys}
         return {key: child for key, child in found.items() if child is not None}
 
     async def pods(self, namespace: str, children: Live, name: str) -> Pods:
         """The pods of a workload while not all of them are ready, with the Events of what has not started."""
         workload = children.get(ChildKey("StatefulSet", name))
+        # a list of pods and one of Events at each look: only where there is something to explain
         if workload is None or is_rolled_out(workload):
             return Pods()
         try:

@@ -52,13 +52,11 @@ _REPORTED: Final = tuple(each.name for each in fields(SubscriberStatusView) if e
 
 
 def merge_states(states: Sequence[AgentState]) -> StatusView:
-    """One status of all agents; publishers and subscribers carry the namespace in their names.
-
-    A subscriber that several agents know, as they share a journal, is taken from one that answered.
-    """
+    """One status of all agents; publishers and subscribers carry the namespace in their names."""
     publishers: list[PublisherView] = []
     subscribers: dict[tuple[str, str, str | None], FleetSubscriberView] = {}
     journals: dict[str, JournalView] = {}
+    # agents that answered first: a subscriber that several know, as they share a journal, is taken from one of them
     for state in sorted(states, key=lambda one: (one.error is not None, one.name)):
         namespace, _, publisher = state.name.partition("/")
         known = (
@@ -122,6 +120,7 @@ class FleetStatus:
 
     async def look(self) -> StatusView:
         """The present status; several callers share one round of requests. Raises: the cluster's errors."""
+        # pages that are open at the same time share one round
         async with self._asking:
             if self.monotonic() - self._asked_at >= FRESH_SECONDS:
                 await self._ask_all(await self.agents())

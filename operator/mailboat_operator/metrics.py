@@ -76,6 +76,7 @@ class OperatorMetrics:
                 if figure in figures:
                     gauge.labels(namespace, name).set(figures[figure])
                 else:
+                    # a gauge that stays would go on to alert about a pool that is gone
                     gauge.remove(namespace, name)
 
     def leads(self) -> None:

@@ -127,6 +127,7 @@ class Workers:
         if is_news:
             # News may be what it waited for: its pauses begin again at the shortest.
             self._pending.pop(key, None)
+        # the last error named a time to wait: no news of the object ends that
         if key in self._held:
             return
         timer = self._timers.pop(key, None)
@@ -221,6 +222,7 @@ class Workers:
             await self._refuse(key, error if isinstance(error, MailboatError) else OperatorDefectError(text))
         wished = error.retry_after_seconds if isinstance(error, RetryableError) else None
         if wished is not None:
+            # until `_ask_later` runs
             self._held.add(key)
         pause: float = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(count - 1, 10), _LONGEST_PAUSE_SECONDS)
         return max(wished or 0.0, pause)

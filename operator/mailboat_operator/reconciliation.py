@@ -127,10 +127,11 @@ class Reconciler:
         await self._conclude(found, plan_invalid(found, error, datetime.now(UTC)))
 
     async def _conclude(self, found: Manifest, plan: Plan) -> None:
-        """Write the status after the actions: a crash in between leaves an old one that claims nothing undone."""
         report = stall_report(found, plan)
         if report is not None:
+            # before the status, which ends the news: after a crash the Event is written again, and only counted
             await self._report(found, report)
+        # the status after the actions: a crash in between leaves an old one that claims nothing undone
         if plan.status is not None:
             await self._cluster.write_status(found, plan.status)
 

@@ -129,6 +129,7 @@ def mapped(error: Exception, doing: str) -> MailboatError:
     code = _code_of(error)
     if code in {_CONFLICT, _NOT_FOUND, _GONE}:
         return ClusterConflictError(f"{doing}: {_text_of(error)}")
+    # no code: the request got no answer
     if code is None or code == _TOO_MANY or code >= _FAULT:
         return ClusterUnavailableError(f"{doing}: {_text_of(error)}", retry_after_seconds=_retry_after(error))
     return ClusterRefusedError(f"{doing}: {_text_of(error)}")

@@ -39,6 +39,7 @@ class Resync:
 
     async def prime(self, claims: TopicClaims) -> None:
         """Fill in who claims which topic, before the first reconciliation. Raises: ClusterRefusedError."""
+        # before all reconciliations: a Topic that does not know its rivals would manage the topic of an older one
         for kind in ("Journal", "Topic"):
             for manifest in await self._list_at_last(kind):
                 claims.saw(manifest)
@@ -63,6 +64,7 @@ class Resync:
             except MailboatError as error:
                 _LOG.warning("the resync is skipped: %s", error)
                 continue
+            # also what is gone from the list: its deletion may be what no watch reported
             for key in {*listed, *before}:
                 workers.ask(key, is_news=False)
             await asyncio.sleep(min(_GRACE_SECONDS, seconds / 2))

@@ -34,7 +34,7 @@ class OperatorSettings(Frozen):
         namespaces: Served namespaces; empty for all.
         lease_namespace: Where the lease of the leader is; None for the operator's own namespace.
         lease_name: What it is called.
-        identity: Name of this replica.
+        identity: Name of this process: one that restarts must not take the lease of the one before for its own.
         lease_seconds: How long a dead leader's lease holds.
         resync_seconds: Time between two reconciliations of all objects.
         watch_seconds: A watch without events for so long is restarted.

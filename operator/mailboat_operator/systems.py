@@ -40,6 +40,7 @@ class Refusals:
         """Keep a refusal; beyond 1,000 claims the oldest is dropped."""
         self._kept.pop(_place(claim), None)
         self._kept[_place(claim)] = _Refusal(_question(claim, size), message, now)
+        # claims that are gone are never asked for again: only the limit removes them
         while len(self._kept) > _MOST:
             del self._kept[next(iter(self._kept))]
 

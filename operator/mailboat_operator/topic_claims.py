@@ -59,6 +59,7 @@ class TopicClaims:
 
     def saw(self, manifest: Mapping[str, Any], *, is_gone: bool = False) -> None:
         """Record a Topic or Journal that was seen or deleted; others and undecodable ones claim nothing."""
+        # first, whatever it is now: an object that can no longer be decoded claims nothing
         self._forget(manifest)
         if is_gone:
             return
@@ -153,4 +154,5 @@ def _place(metadata: Metadata) -> Place:
 def _are_one(one: _Lead, other: _Lead) -> bool:
     if one.cluster_id is not None and other.cluster_id is not None:
         return one.cluster_id == other.cluster_id
+    # until the brokers of both have answered, a common address is the only sign
     return bool(one.servers & other.servers)

@@ -90,6 +90,7 @@ class Watched:
         known, wish = self._last_events.get(key), _wish_of(metadata)
         if type == "DELETED":
             self._last_events.pop(key, None)
+            # a Journal makes a Topic of its own again, and a timetable goes on without the run
             await self.child_changed(body)
         else:
             standing = _standing_of(body) if key.kind == "Journal" else ()
@@ -170,7 +171,9 @@ def registry_of(watched: Watched) -> kopf.OperatorRegistry:
 def kopf_settings(*, is_clusterwide: bool, inactivity_seconds: float = INACTIVITY_SECONDS) -> kopf.OperatorSettings:
     """How kopf watches: alone, without a word to any object, and of others' kinds only what is ours."""
     settings = kopf.OperatorSettings()
+    # the lease decides who acts: peering would need a custom resource of kopf's
     settings.peering.standalone = True
+    # Events are actions of plans; kopf would post each line of its log as one
     settings.posting.enabled = False
     settings.persistence.finalizer = _KOPF_FINALIZER
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)

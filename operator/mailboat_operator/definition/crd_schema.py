@@ -43,6 +43,7 @@ def _section(record: type, *, is_asked: bool) -> dict[str, Any]:
     if required:
         schema["required"] = required
     schema["properties"] = {key.name: _field(key, is_asked=is_asked) for key in keys}
+    # The API server drops fields that it does not know: former names stay, with a rule that refuses them.
     schema["properties"] |= {
         renamed.former: _field(renamed.key, is_asked=is_asked) for renamed in renamed_of(record).values()
     }
@@ -93,6 +94,7 @@ def _list(key: Key, *, is_asked: bool) -> dict[str, Any]:
     if key.field.min_items:
         schema["minItems"] = key.field.min_items
     if key.field.key is None:
+        # entries without a key have no identity: one client owns the list as a whole
         schema["x-kubernetes-list-type"] = "atomic"
     elif key.is_section:
         schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key.field.key]}

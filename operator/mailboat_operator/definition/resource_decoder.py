@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from operator import gt, lt
 from typing import Any, Final, TypeVar, cast
 
 from mailboat.config.section_keys import REQUIRED, Shape
@@ -27,6 +28,7 @@ R = TypeVar("R")
 _QUOTED: Final = 60
 _PLAIN_NAMES: Final = {str: "a string", int: "an integer", float: "a number", bool: "a boolean"}
 _NUMBERS: Final = (int, float)
+# All but tab, line feed and carriage return; half surrogates cannot be encoded.
 _UNWANTED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
@@ -160,6 +162,7 @@ def _decode_value(key: Key, value: object, path: str) -> Any:
         _check_form(key, value, path)
         return key.field.form.read(cast("str", value))
     kinds = _NUMBERS if key.kind is float else (key.kind,)
+    # not isinstance: True would be an integer
     if type(value) not in kinds:
         raise ResourceInvalidError(f"{path} must be {_PLAIN_NAMES[key.kind]}", field=path)
     if isinstance(value, str):
@@ -192,8 +195,8 @@ def _check_text(value: str, max_length: int, path: str) -> None:
 
 
 def _check_range(key: Key, value: float, path: str) -> None:
-    for limit, is_beyond in ((key.field.minimum, value.__lt__), (key.field.maximum, value.__gt__)):
-        if limit is not None and is_beyond(limit) is True:
+    for limit, is_beyond in ((key.field.minimum, lt), (key.field.maximum, gt)):
+        if limit is not None and is_beyond(value, limit):
             text = f"{path} is {str(value)[:_QUOTED]}, the allowed range is {_range_text(key)}"
             raise ResourceInvalidError(text, field=path, limit=limit)
 

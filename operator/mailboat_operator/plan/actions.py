@@ -138,22 +138,12 @@ class CreateTopic(Frozen):
         """The topic's."""
         return self.topic.name
 
-    @property
-    def doing(self) -> str:
-        """What is done, in words."""
-        return f"making topic {self.name}"
-
 
 class Grow(Frozen):
     """Give a topic more partitions."""
 
     name: str
     partitions: int
-
-    @property
-    def doing(self) -> str:
-        """What is done, in words."""
-        return f"adding partitions to topic {self.name}"
 
 
 class Configure(Frozen):
@@ -162,21 +152,11 @@ class Configure(Frozen):
     name: str
     changes: Mapping[str, str]
 
-    @property
-    def doing(self) -> str:
-        """What is done, in words."""
-        return f"configuring topic {self.name}"
-
 
 class DeleteTopic(Frozen):
     """Remove a topic from the brokers, with everything that it holds."""
 
     name: str
-
-    @property
-    def doing(self) -> str:
-        """What is done, in words."""
-        return f"deleting topic {self.name}"
 
 
 class Hold(Frozen):

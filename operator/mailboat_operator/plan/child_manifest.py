@@ -92,6 +92,7 @@ class Owner(Frozen):
             },
             **content,
         }
+        # of the rendering alone: defaults and fields that the API server and others add do not change it
         digest = digest_of(manifest)
         manifest["metadata"].setdefault("annotations", {})[APPLIED] = digest
         return manifest

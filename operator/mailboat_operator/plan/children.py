@@ -28,6 +28,8 @@ def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
     for manifest in wanted:
         key = key_of(manifest)
         found = live.get(key)
+        # another digest: the spec or the version of the operator changed what is wanted, and no client changed the
+        # child
         if found is None or _annotation(found, APPLIED) != _annotation(manifest, APPLIED):
             yield Apply(manifest)
             continue
@@ -65,6 +67,7 @@ def plan_unwanted(keys: Iterable[ChildKey], wanted: Iterable[Manifest], live: Li
     """Children of ours that are not wanted any more."""
     kept = {key_of(manifest) for manifest in wanted}
     for key in keys:
+        # by uid: a child of a former owner of this name is left to the garbage collector
         if key not in kept and key in live and controller_uid(live[key]) == owner_uid:
             yield deletion(key, live)
 

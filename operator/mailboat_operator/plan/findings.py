@@ -164,15 +164,13 @@ def conditions_after(
 def plan_status(
     metadata: Metadata, before: S, status: S, findings: Iterable[Finding], now: datetime, actions: Iterable[Action] = ()
 ) -> Plan:
-    """The actions, and the status with what was found.
-
-    No write without a change: each one is an event of the watch, and would plan the object again.
-    """
+    """The actions, and the status with what was found; None where it is as before."""
     status = replace(
         status,
         observed_generation=metadata.generation,
         conditions=conditions_after(before.conditions, findings, metadata.generation, now),
     )
+    # no write without a change: each one is an event of the watch, and costs every watcher of the kind
     return Plan(tuple(actions), None if status == before else encode(status))
 
 
@@ -249,5 +247,6 @@ def _conditions_of(status: Mapping[str, Any]) -> tuple[Condition, ...]:
             )
             for condition in status.get("conditions", ())
         )
+    # another version or another client wrote it: none of its conditions can be kept
     except (KeyError, TypeError, ValueError):
         return ()

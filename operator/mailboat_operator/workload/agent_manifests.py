@@ -51,6 +51,7 @@ def agent_service(owner: Owner, ending: str = "", *, is_headless: bool = False) 
         "ports": [{"name": HTTP_PORT_NAME, "port": HTTP_PORT, "targetPort": HTTP_PORT_NAME, "protocol": "TCP"}],
     }
     if is_headless:
+        # not only ready ones: KEDA reads the lag of members that catch up
         spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
     return owner.child("Service", ending, {"spec": spec})
 
@@ -91,6 +92,7 @@ def stateful_set(
     spec: Manifest = {
         "replicas": replicas,
         "serviceName": service,
+        # with the default, a member that is never ready would keep those after it from starting
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": owner.selector},
         "template": pod_template(pod),

@@ -115,6 +115,7 @@ def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, 
     moments = [_moment(pod["metadata"].get("creationTimestamp")) for pod in pods.found]
     moments += [_moment(condition_in(pod, "Ready").get("lastTransitionTime")) for pod in pods.found]
     stalled, moving = condition_of(before, STALLED), condition_of(before, RECONCILING)
+    # After the deadline Reconciling no longer holds, and this moment would begin the deadline again.
     if stalled is None or not stalled.holds or stalled.reason != DEADLINE_EXCEEDED:
         moments.append(moving.last_transition_at if moving is not None and moving.holds else now)
     newest = max((moment for moment in moments if moment is not None), default=None)

@@ -60,6 +60,7 @@ POD_SECURITY: Final = MappingProxyType(
     {
         "runAsNonRoot": True,
         "fsGroup": 65532,
+        # else the kubelet changes the group of all files of a volume at each start of a pod
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }

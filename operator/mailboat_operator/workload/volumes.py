@@ -44,8 +44,9 @@ def template_bytes(live: Live, name: str) -> int | None:
 
 
 def made_volume(live: Live, name: str, wanted: Volume) -> Volume:
-    """The volume as the claim template of the StatefulSet has it, which can't be changed."""
+    """The volume as the StatefulSet's claim template has it, which can't be changed."""
     made = template_bytes(live, name)
+    # else the API server would refuse the whole StatefulSet, also what else changed of it
     return wanted if made is None else replace(wanted, size_bytes=made)
 
 
@@ -71,6 +72,7 @@ def too_small(claims: Sequence[Manifest], size_bytes: int) -> Iterator[Manifest]
 
 def plan_volumes(claims: Claims, size_bytes: int) -> Iterator[Enlarge]:
     """Actions for the claims that are too small; none while the API server refuses one of them."""
+    # one refusal counts for all: the claims of a workload share their storage class
     if claims.refused is None:
         yield from (Enlarge(claim, format_size(size_bytes)) for claim in too_small(claims.found, size_bytes))
 

@@ -186,6 +186,7 @@ def _followed(
     reports: tuple[Action, ...] = ()
     if failed:
         reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {_listed(waiting)}"
+        # one Event, although the text changes with each member
         if not any(condition.reason == reason for condition in distribution.status.conditions):
             reports = (Report(Severity.WARNING, reason, text),)
     findings = [*under_way(reason, text), _distributed(ConditionStatus.FALSE, reason, text)]

@@ -78,6 +78,7 @@ async def _owner(reader: ClusterReader, queue: JobQueue, publisher: Publisher) -
     for other in await _others(reader, queue):
         its_publisher = await reader.publisher(other.metadata.namespace, other.spec.publisher_ref.name)
         if its_publisher is not None and ours is not None and await _log_of(reader, its_publisher) == ours:
+            # by time, then namespace, since creation times have whole seconds: both objects must name the same owner
             older.append((other.metadata.created_at or _EVER, other.metadata.namespace, other.metadata.name))
     first = min(older, default=None)
     is_older = first is not None and first < (queue.metadata.created_at or _EVER, queue.metadata.namespace, "")

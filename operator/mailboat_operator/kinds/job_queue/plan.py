@@ -165,6 +165,7 @@ def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
         *trouble_reports(around, queue.status.conditions),
     ]
     findings = ready("the queue is in the journal") if workers is None else _workers_ready(queue, workers, seen)
+    # with the digest as if the changes were made: where one fails, `plan_for` drops this status
     plan = _plan(queue, seen, actions, [*findings, *around], digest_of(settings_of(queue)))
     return replace(plan, again_seconds=_SOON_SECONDS if view is None else FOLLOW_SECONDS)
 
@@ -185,6 +186,7 @@ def _problem(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding] | 
 def _changes(queue: JobQueue, view: JobQueueView | None) -> Iterator[Action]:
     wanted, status = settings_of(queue), queue.status
     is_applied = status.applied == digest_of(wanted)
+    # Events are for changes by other clients: after a change of the spec the difference is this object's own.
     if view is None or not is_applied or _shown(wanted) != _seen(view):
         yield SetQueue(wanted)
         if view is not None and is_applied:

@@ -95,6 +95,7 @@ def _plan_kept(journal: Journal, brokers: BrokersFound, live: Live, now: datetim
     """What to do for a Journal that is wanted, and not paused."""
     replaced = _replaced_cluster(journal, brokers)
     if replaced is not None:
+        # the status keeps the known cluster: the next reconciliation would take the other one for this Journal's
         before = journal.status
         return _plan(journal, BrokersFound(before.cluster_id, before.brokers), live, replaced, now)
     if brokers.problem:

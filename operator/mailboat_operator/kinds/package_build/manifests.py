@@ -137,7 +137,6 @@ def cpu_request(amount: Driver | Executors) -> str:
 
 
 def _template(run: SparkRun, container: str) -> Manifest:
-    """A pod. The driver's has an account, as it makes the executors; these need nothing of the cluster."""
     spec, wanted = run.build.spec, run.build.spec.template
     secrets = tuple(dict.fromkeys((*spec.image_pull_secrets, *wanted.spec.image_pull_secrets)))
     metadata: Manifest = {"labels": {**wanted.metadata.labels, **run.owner.labels}}
@@ -147,6 +146,7 @@ def _template(run: SparkRun, container: str) -> Manifest:
         "metadata": metadata,
         "spec": {
             **placed(replace(wanted.spec, image_pull_secrets=secrets), run.owner.labels),
+            # the driver makes the executors through the API; these need nothing of the cluster
             "automountServiceAccountToken": container == DRIVER_CONTAINER,
             "enableServiceLinks": False,
             "containers": [

@@ -82,7 +82,7 @@ def _blocked(build: PackageBuild, seen: BuildObservation, findings: Sequence[Fin
 
 
 def _suspended(build: PackageBuild, seen: BuildObservation) -> Plan:
-    """The pods go; the time that it is suspended counts for no deadline."""
+    # without `started_at`: the time that it is suspended counts for no deadline
     status = replace(build.status, phase=BuildPhase.SUSPENDED, application=None, started_at=None, retry_at=None)
     findings = suspended(suspend=True, effect="its SparkApplication is removed; what is built stays in the bucket")
     return replace(_plan(build, status, findings, seen), actions=tuple(_removed(build, seen)))

@@ -112,6 +112,7 @@ def _kubeflow(status: Mapping[str, Any]) -> tuple[ApplicationState, str, str]:
     word = _text(application_state.get("state"))
     state = KUBEFLOW_STATES.get(word, ApplicationState.UNKNOWN)
     executors = list(_mapping(status.get("executorState")).values())
+    # the word is about the driver: executors have states of their own
     if word == "RUNNING" and not any(executor in _EXECUTORS_THERE for executor in executors):
         are_waited_for = bool(executors) and all(executor == _EXECUTOR_WAITS for executor in executors)
         state = ApplicationState.WAITING if are_waited_for else ApplicationState.DRIVING

@@ -135,6 +135,8 @@ def known_pools(
         most = max(most, known[name].members) if name in known else most
         known[name] = KnownPool(name, most, pool.spec.is_shared)
     there = {pool.metadata.name for pool in pools}
+    # A finalizer on pools would hang where the operator is uninstalled first; so the status names the pools whose
+    # members are to be deregistered, also after a restart of the operator.
     kept = [pool for pool in known.values() if pool.name in there or fleet is None or any(_of(pool, fleet))]
     # Deleted pools are listed first: the members of one that is cut off are never deregistered, and publishers wait for
     # them until they forget them, an hour later. An existing pool that is cut off is listed as soon as there is room.
@@ -142,12 +144,11 @@ def known_pools(
 
 
 def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:
-    """Members of deleted pools none of whose members runs any longer.
-
-    While one runs, the names may be those of another namespace's pool, whose members restart now and then.
-    """
+    """Members of deleted pools none of whose members runs any longer."""
     there = {pool.metadata.name for pool in pools}
     deleted = [[*_of(pool, fleet)] for pool in known if pool.name not in there]
+    # While one runs, the names may be those of another namespace's pool, whose members restart now and then: what a
+    # deregistered member has not read may be removed from the journal.
     return sorted({member.name for members in deleted if all(map(is_gone, members)) for member in members})
 
 

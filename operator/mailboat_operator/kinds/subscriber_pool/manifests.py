@@ -184,14 +184,13 @@ def _serving_service(owner: Owner, pool: SubscriberPool) -> Manifest:
 
 
 def _disruption_budget(owner: Owner) -> Manifest:
-    """One at a time: a budget on the number that stays would block the draining of a node for a pool of one.
-
-    A member that is not ready can always go. By default it could not while no other may, as that of a pool of one: its
-    node could not be drained for as long as it catches up or is blocked.
-    """
+    """One member at a time, and any that is not ready."""
     spec = {
+        # a budget on the number that stays would block the draining of a node for a pool of one
         "maxUnavailable": 1,
         "selector": {"matchLabels": owner.selector},
+        # By default a pod that is not ready stays while no other may go: the node of a pool of one could not be drained
+        # for as long as its member catches up or is blocked.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     return owner.child("PodDisruptionBudget", "", {"spec": spec})

@@ -253,6 +253,7 @@ def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: StatusV
     """Whether the highest member can go: it does not serve anyway, or enough others do."""
     if ready_count == 0 or ready_count > pool.spec.replicas:
         return True
+    # unknown: the highest member may be the only one that serves
     if fleet is None:
         return False
     highest = f"{pool.metadata.name}-{current - 1}"

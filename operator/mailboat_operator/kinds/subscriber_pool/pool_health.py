@@ -77,6 +77,7 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timede
         text = "no Publisher of the Journal in this namespace is ready to be asked"
         outdated = tuple(Finding(was.type, ConditionStatus.UNKNOWN, "PublisherNotReady", text) for was in known)
         return Health(None, None, None, None, outdated, ())
+    # a publisher that is rolled must not end a condition, and begin it again with an Event
     if fleet is None:
         kept = tuple(
             Finding(condition.type, condition.status, condition.reason, condition.message) for condition in known
@@ -147,6 +148,7 @@ def _members(pool: SubscriberPool, fleet: StatusView) -> Sequence[SubscriberStat
 def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], known: Sequence[Condition]) -> Finding:
     limit = pool.spec.lagging_from
     lagging = condition_of(known, LAGGING)
+    # two thresholds: with one, a lag that swings around it would be an Event each time
     threshold = limit / 2 if lagging is not None and lagging.holds else limit - 1
     late = [member for member in members if member.ready is True and member.lag is not None and member.lag > threshold]
     if not late:

@@ -261,9 +261,10 @@ def plan_topic_status(
 
 
 def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
-    """Create it. The status says so first: after a crash in between, the new topic is known as this object's."""
+    """Create it, or wait for a topic that brokers may not know yet."""
     if topic.status.topic_id is None:
         plan = plan_topic_status(topic, wanted, None, under_way(_MADE, f"{wanted.name} is being created"), now)
+        # The status says so before the topic is made: after a crash in between, it is known as this object's.
         if _has_reason(topic, _MADE):
             return replace(plan, actions=(CreateTopic(wanted),))
         return replace(plan, again_seconds=0.0)
@@ -342,17 +343,14 @@ def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:
 
 
 def is_reclaimed(topic: Topic, journal: Journal) -> bool:
-    """Whether the topic is to be deleted with its object.
-
-    The policy of the Journal that made a Topic counts at the moment of the deletion: a Journal that is being deleted
-    does not pass a changed policy on.
-    """
+    """Whether the topic is to be deleted with its object."""
+    # the Journal's policy of this moment, too: a Journal that is being deleted does not pass a changed one on
     policies = [topic.spec.reclaim_policy, *([journal.spec.topics.reclaim_policy] if _is_child(topic, journal) else [])]
     return all(policy is ReclaimPolicy.DELETE for policy in policies)
 
 
 def _is_child(topic: Topic, journal: Journal) -> bool:
-    # By uid: a Journal that was recreated under the same name did not make this Topic.
+    # by uid: a Journal that was recreated under the same name did not make this Topic.
     return topic.metadata.owner_uid == journal.metadata.uid
 
 
