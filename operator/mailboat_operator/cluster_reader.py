@@ -98,16 +98,16 @@ async def publishers_in(cluster: Cluster, namespace: str) -> Sequence[Publisher]
     )
 
 
-async def address_of(cluster: Cluster, publisher: Publisher) -> AgentAddress | None:
-    """Where a publisher's agent is asked, with the token of this moment; None while there is no token.
+async def address_of(cluster: Cluster, publisher: Publisher) -> AgentAddress:
+    """Where a publisher's agent is asked, with the token of this moment.
 
-    Raises: AgentUnreachableError for a token that no request can carry, without quoting it.
+    Raises: AgentUnreachableError while there is no token, or for one that no request can carry, without quoting it.
     """
     metadata, name = publisher.metadata, token_secret_name(publisher)
     secret = await cluster.get("Secret", metadata.namespace, name)
     entry = ((secret or {}).get("data") or {}).get(TOKEN_KEY)
     if entry is None:
-        return None
+        raise AgentUnreachableError("the Secret with the publisher's token does not exist yet", error="SecretMissing")
     token = base64.b64decode(entry).decode(errors="replace").strip()
     if not token or not token.isascii() or not token.isprintable():  # the HTTP library would quote it in its error
         text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
@@ -180,24 +180,15 @@ class ClusterReader:
             (resource for resource in found if resource is not None), key=lambda resource: resource.metadata.name
         )
 
-    async def address(self, publisher: Publisher) -> AgentAddress | None:
+    async def agent_of(self, publisher: Publisher) -> AgentAddress:
         """See `address_of`."""
         return await address_of(self.cluster, publisher)
-
-    async def agent_of(self, publisher: Publisher) -> AgentAddress:
-        """Where a publisher's agent is asked. Raises: AgentUnreachableError if its token does not exist yet."""
-        address = await self.address(publisher)
-        if address is None:
-            raise AgentUnreachableError("the Secret with the publisher's token is not there yet", error="SecretMissing")
-        return address
 
     async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
         """The subscribers of a journal, by one of its publishers; None if none of the first few answers."""
         for publisher in publishers[:_ASKED]:
             try:
-                address = await self.address(publisher)
-                if address is not None:
-                    return await self.agents.fleet(address)
+                return await self.agents.fleet(await self.agent_of(publisher))
             except (AgentUnreachableError, AgentRefusedError) as error:
                 _LOG.info("%s: %s", publisher.metadata.name, error)
         return None

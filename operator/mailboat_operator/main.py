@@ -18,7 +18,7 @@ from typing import Any, Final
 import kopf
 from mailboat import __version__
 from mailboat.api.records import StatusView
-from mailboat.errors import AgentUnreachableError, MailboatError
+from mailboat.errors import MailboatError
 from pythonjsonlogger.json import JsonFormatter
 
 from mailboat_operator.agent_client import Agents
@@ -77,10 +77,7 @@ def _page(settings: OperatorSettings, cluster: Cluster, agents: Agents) -> Fleet
 
     def request_of(publisher: Publisher) -> AskAgent:
         async def ask() -> StatusView:
-            address = await address_of(cluster, publisher)
-            if address is None:
-                raise AgentUnreachableError("the Secret with the publisher's token does not exist yet")
-            return await agents.fleet(address)
+            return await agents.fleet(await address_of(cluster, publisher))
 
         return ask
 

@@ -178,9 +178,8 @@ class Reconciler:
         for name in action.publishers:
             try:
                 publisher = await self._reader.publisher(namespace, name)
-                address = None if publisher is None else await self._reader.address(publisher)
-                if address is not None:
-                    await self._agents.forget(address, action.member)
+                if publisher is not None:
+                    await self._agents.forget(await self._reader.agent_of(publisher), action.member)
                     return
             except (AgentUnreachableError, AgentRefusedError) as error:
                 _LOG.info("%s is not deregistered at %s: %s", action.member, name, error)

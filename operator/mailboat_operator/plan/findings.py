@@ -175,13 +175,15 @@ def plan_status(
 
 
 def _condition(before: Condition | None, found: Finding, generation: int, now: datetime) -> Condition:
-    since = (
-        before.last_transition_at
-        if before is not None and before.status == found.status
-        else now.replace(microsecond=0)
-    )
+    is_same = before is not None and before.status == found.status
+    since = before.last_transition_at if before is not None and is_same else whole_seconds(now)
     message = found.message[:LONGEST_MESSAGE]
     return Condition(found.type, found.status, found.reason, message, generation, since)
+
+
+def whole_seconds(moment: datetime) -> datetime:
+    """A time as `encode` writes it: with fractions it would differ from what is read back, and be written again."""
+    return moment.replace(microsecond=0)
 
 
 def _standing(main: Finding, *, moving: bool, stuck: bool) -> Sequence[Finding]:

@@ -83,6 +83,12 @@ def ordinal_of(member: str, pool: str) -> int | None:
     return None if match is None else int(match[0])
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """Names for a message: the first ones, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def max_lag(members: Sequence[SubscriberStatusView]) -> int | None:
     """Of the slowest; None where unknown."""
     return max((member.lag for member in members if member.lag is not None), default=None)

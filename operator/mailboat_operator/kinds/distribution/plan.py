@@ -25,8 +25,8 @@ from mailboat_operator.kinds.distribution.spec import (
 from mailboat_operator.kinds.finished import pause_after_finishing, plan_finished
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.actions import Action, Plan, Report, RequestPackage, Severity
-from mailboat_operator.plan.findings import Finding, is_paused, plan_status, ready, stalled, under_way
-from mailboat_operator.workload.fleet import is_of_pool, reason_and_message, subscribers_of
+from mailboat_operator.plan.findings import Finding, is_paused, plan_status, ready, stalled, under_way, whole_seconds
+from mailboat_operator.workload.fleet import is_of_pool, listed, reason_and_message, subscribers_of
 
 DISTRIBUTED: Final = "Distributed"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
@@ -159,10 +159,10 @@ def plan_progress(
         offset=delivery.offset,
         done=f"{len(delivery.imported)}/{total}",
         pools=tuple(_progress(pool, delivery, waiting, missed) for pool in pools[:_MAX_POOLS]),
-        published_at=before.published_at or _seconds(delivery.published_at or now),
+        published_at=before.published_at or whole_seconds(delivery.published_at or now),
     )
     if waiting and _is_late(distribution, now):
-        text = f"{_late(distribution)}; {status.done} subscribers imported it; waiting for {_listed(waiting)}"
+        text = f"{_late(distribution)}; {status.done} subscribers imported it; waiting for {listed(waiting, _SHOWN)}"
         return _finished(distribution, status, DEADLINE_EXCEEDED, text, now)
     if waiting:
         return _followed(distribution, status, waiting, failed, now)
@@ -182,10 +182,10 @@ def _followed(
     now: datetime,
 ) -> Plan:
     """Not there yet. What was given up is reported at once, the rest goes on."""
-    reason, text = "Published", f"{status.done} subscribers imported it; waiting for {_listed(waiting)}"
+    reason, text = "Published", f"{status.done} subscribers imported it; waiting for {listed(waiting, _SHOWN)}"
     reports: tuple[Action, ...] = ()
     if failed:
-        reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {_listed(waiting)}"
+        reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {listed(waiting, _SHOWN)}"
         # one Event, although the text changes with each member
         if not any(condition.reason == reason for condition in distribution.status.conditions):
             reports = (Report(Severity.WARNING, reason, text),)
@@ -199,11 +199,11 @@ def _finished(
     distribution: Distribution, status: DistributionStatus, problem: str | None, text: str, now: datetime
 ) -> Plan:
     if problem is None:
-        status = replace(status, state=DistributionState.DISTRIBUTED, finished_at=_seconds(now))
+        status = replace(status, state=DistributionState.DISTRIBUTED, finished_at=whole_seconds(now))
         findings = [*ready(text, DISTRIBUTED), _distributed(ConditionStatus.TRUE, DISTRIBUTED, text)]
         report = Report(Severity.NORMAL, DISTRIBUTED, text)
     else:
-        status = replace(status, state=DistributionState.FAILED, finished_at=_seconds(now))
+        status = replace(status, state=DistributionState.FAILED, finished_at=whole_seconds(now))
         findings = [*stalled(problem, text), _distributed(ConditionStatus.FALSE, problem, text)]
         report = Report(Severity.WARNING, problem, text)
     plan = _plan(distribution, status, findings, now)
@@ -269,7 +269,7 @@ def _missed_text(missed: Mapping[str, str]) -> str:
     names: dict[str, list[str]] = {}
     for name, reason in missed.items():
         names.setdefault(reason, []).append(name)
-    return "; ".join(f"{reason}: {_listed(those)}" for reason, those in names.items())
+    return "; ".join(f"{reason}: {listed(those, _SHOWN)}" for reason, those in names.items())
 
 
 def _progress(
@@ -289,13 +289,4 @@ def _progress(
 
 def _given_up(failed: Mapping[str, tuple[str, str]]) -> str:
     name, (reason, message) = next(iter(failed.items()))
-    return f"given up by {_listed(list(failed))}; {name}: {reason}: {message[:300]}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _seconds(moment: datetime) -> datetime:
-    return moment.replace(microsecond=0)
+    return f"given up by {listed(list(failed), _SHOWN)}; {name}: {reason}: {message[:300]}"

@@ -46,6 +46,7 @@ from mailboat_operator.plan.findings import (
     suspended,
     trouble_reports,
     under_way,
+    whole_seconds,
 )
 from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.agent_manifests import AgentPolicy
@@ -296,7 +297,7 @@ def _with_counts(before: JobQueueStatus, view: JobQueueView | None) -> JobQueueS
         queued=coarse(_bounded(view.queued)),
         due=coarse(_bounded(view.due)),
         active=_bounded(view.active),
-        oldest_at=None if view.oldest_at is None else view.oldest_at.replace(microsecond=0),
+        oldest_at=None if view.oldest_at is None else whole_seconds(view.oldest_at),
         workers=_bounded(view.workers),
         given_up=_bounded(view.given_up),
     )

@@ -43,9 +43,8 @@ async def _with_progress(
     if build.status.build_id is None or build.status.application is None:
         return seen
     try:
-        address = await reader.address(publisher)
-        if address is not None:
-            return replace(seen, progress=await reader.agents.build(address, build.status.build_id))
+        agent = await reader.agent_of(publisher)
+        return replace(seen, progress=await reader.agents.build(agent, build.status.build_id))
     except (AgentUnreachableError, AgentRefusedError) as error:
         _LOG.info("%s: %s", build.metadata.name, error)
-    return replace(seen, is_asked=False)
+        return replace(seen, is_asked=False)

@@ -28,7 +28,7 @@ from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild,
 from mailboat_operator.kinds.package_build.timetable import BuildRuns, plan_timetable
 from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
 from mailboat_operator.plan.children import deletion, plan_children
-from mailboat_operator.plan.findings import Finding, plan_status, ready, stalled, suspended, under_way
+from mailboat_operator.plan.findings import Finding, plan_status, ready, stalled, suspended, under_way, whole_seconds
 
 COMPLETE: Final = "Complete"
 # Progress comes from the publisher's agent, which the watch does not see.
@@ -98,7 +98,7 @@ def _started(run: SparkRun, seen: BuildObservation, attempt: int) -> Plan:
         attempt=attempt,
         retry_at=None,
         application=application_name(build, attempt),
-        started_at=build.status.started_at or _seconds(seen.around.now),
+        started_at=build.status.started_at or whole_seconds(seen.around.now),
     )
     plan = _plan(build, status, _waiting(status, f"SparkApplication {status.application} (new)"), seen)
     actions = [
@@ -162,7 +162,7 @@ def _completed(build: PackageBuild, seen: BuildObservation, status: PackageBuild
     text = _success(status, seen)
     if status.packages_done != status.packages_total:
         status = replace(status, packages_done=None, packages_total=None, packages=None)
-    status = replace(status, phase=BuildPhase.COMPLETED, finished_at=_seconds(seen.around.now))
+    status = replace(status, phase=BuildPhase.COMPLETED, finished_at=whole_seconds(seen.around.now))
     return _ended(build, _plan(build, status, ready(text, COMPLETE), seen), Report(Severity.NORMAL, COMPLETE, text))
 
 
@@ -177,7 +177,9 @@ def _attempt_failed(
     if attempt > build.spec.retries:
         return _failed(build, seen, status, (reason, f"attempt {attempt}, the last: {message}"), actions)
     pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)
-    status = replace(status, phase=BuildPhase.RETRYING, retry_at=_seconds(seen.around.now) + timedelta(seconds=pause))
+    status = replace(
+        status, phase=BuildPhase.RETRYING, retry_at=whole_seconds(seen.around.now) + timedelta(seconds=pause)
+    )
     text = f"attempt {attempt}: {message}"
     plan = _plan(build, status, under_way(reason, f"{text}; the next one begins in {pause:g} s"), seen)
     return replace(plan, actions=(*actions, Report(Severity.WARNING, reason, text)), again_seconds=pause)
@@ -191,7 +193,7 @@ def _failed(
     actions: Iterable[Action],
 ) -> Plan:
     """It is over; what it built stays, and an application that failed too, for its driver's log."""
-    status = replace(status, phase=BuildPhase.FAILED, retry_at=None, finished_at=_seconds(seen.around.now))
+    status = replace(status, phase=BuildPhase.FAILED, retry_at=None, finished_at=whole_seconds(seen.around.now))
     plan = replace(_plan(build, status, stalled(*problem), seen), actions=tuple(actions))
     return _ended(build, plan, Report(Severity.WARNING, *problem))
 
@@ -257,7 +259,3 @@ def _not_started(build: PackageBuild, application: Application) -> str:
         "that can't be pulled, no room on any node, an account or a claim that is missing; "
         "see `kubectl get events`"
     )
-
-
-def _seconds(moment: datetime) -> datetime:
-    return moment.replace(microsecond=0)

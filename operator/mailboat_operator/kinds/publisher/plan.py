@@ -24,7 +24,7 @@ from mailboat_operator.kinds.workload_context import (
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import name_conflict, plan_children, plan_secret, plan_unwanted
-from mailboat_operator.plan.findings import Finding, plan_status, ready_since, trouble_reports
+from mailboat_operator.plan.findings import Finding, plan_status, ready_since, trouble_reports, whole_seconds
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
 from mailboat_operator.workload.fleet import (
     coarse,
@@ -121,7 +121,7 @@ def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) 
         next_offset=fleet.journal.next_offset,
         subscribers=len({member.name for member in following}),
         max_lag=coarse(max_lag(following)),
-        last_published_at=None if last_at is None else last_at.replace(microsecond=0),
+        last_published_at=None if last_at is None else whole_seconds(last_at),
     )
 
 

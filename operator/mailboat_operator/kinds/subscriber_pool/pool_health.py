@@ -24,6 +24,7 @@ from mailboat_operator.workload.fleet import (
     coarse,
     is_blocked,
     is_gone,
+    listed,
     max_lag,
     published_at,
     reason_and_message,
@@ -155,7 +156,8 @@ def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], know
         return Finding(LAGGING, ConditionStatus.FALSE, "Following", f"no serving member is {limit} packages behind")
     lag = coarse(max_lag(late))
     advice = "Add members, or check" if pool.spec.is_shared else "More members do not help: check"
-    text = f"{_listed(late)}: {lag} packages behind. {advice} publisher, brokers and CPU"
+    names = listed([member.name for member in late], _SHOWN)
+    text = f"{names}: {lag} packages behind. {advice} publisher, brokers and CPU"
     return Finding(LAGGING, ConditionStatus.TRUE, "TooFarBehind", text)
 
 
@@ -164,7 +166,7 @@ def _blocked(blocked: Sequence[SubscriberStatusView]) -> Finding:
         return Finding(BLOCKED, ConditionStatus.FALSE, "NobodyBlocked", "")
     problem = None if blocked[0].error is None else reason_and_message(blocked[0].error)
     reason = "Unknown" if problem is None else problem[0]
-    others = f"; and {_listed(blocked[1:])}" if len(blocked) > 1 else ""
+    others = f"; and {listed([member.name for member in blocked[1:]], _SHOWN)}" if len(blocked) > 1 else ""
     return Finding(BLOCKED, ConditionStatus.TRUE, reason, f"{_error_of(blocked[0])}{others}")
 
 
@@ -182,8 +184,3 @@ def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterato
 def _error_of(member: SubscriberStatusView) -> str:
     reason, message = ("Unknown", "no cause reported") if member.error is None else reason_and_message(member.error)
     return f"{member.name}: {reason}: {message}"[:_LONGEST_ERROR]
-
-
-def _listed(members: Sequence[SubscriberStatusView]) -> str:
-    rest = len(members) - _SHOWN
-    return ", ".join(member.name for member in members[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
