@@ -20,6 +20,7 @@ CONFIG_FILE: Final = "mailboat.yaml"
 SECRETS_FOLDER: Final = "/run/mailboat"
 HOME_FOLDER: Final = "/var/lib/mailboat"
 HTTP_PORT: Final = AGENT_PORT
+_READ_ONLY_FILES: Final = 0o440
 
 
 def service_url(name: str, namespace: str) -> str:
@@ -43,6 +44,18 @@ class SecretMount(NamedTuple):
     def file(self, key: str) -> str:
         """Where an entry is found."""
         return f"{SECRETS_FOLDER}/{self.folder}/{key}"
+
+    @property
+    def volume(self) -> Mapping[str, Any]:
+        """The Secret as a volume of a pod, with the entries that are needed."""
+        items = [{"key": key, "path": key} for key in self.keys]
+        secret = {"secretName": self.secret, "items": items, "defaultMode": _READ_ONLY_FILES}
+        return {"name": self.folder, "secret": secret}
+
+    @property
+    def volume_mount(self) -> Mapping[str, Any]:
+        """That volume in a container."""
+        return {"name": self.folder, "mountPath": f"{SECRETS_FOLDER}/{self.folder}", "readOnly": True}
 
 
 def secret_mount(folder: str, reference: Reference | None, *keys: str) -> SecretMount | None:

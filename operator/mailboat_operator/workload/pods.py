@@ -24,7 +24,6 @@ from mailboat_operator.workload.mounts import (
     CONFIG_FOLDER,
     HOME_FOLDER,
     HTTP_PORT,
-    SECRETS_FOLDER,
     SecretMount,
     config_text,
 )
@@ -71,7 +70,6 @@ _OVER_NODES: Final = MappingProxyType(
 """Without leaving a pod unscheduled where there are too few nodes."""
 _LEAST: Final = Amounts("20m", 128 * 1024**2)
 _LONGEST_NAME: Final = 63
-_READ_ONLY_FILES: Final = 0o440
 
 
 class AgentImage(Frozen):
@@ -212,7 +210,7 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
             {"name": pod.volume, "mountPath": HOME_FOLDER},
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of this pod alone, in memory
-            *map(secret_mount, pod.secrets),
+            *(secret.volume_mount for secret in pod.secrets),
             *pod.agent_mounts,
         ],
     }
@@ -263,7 +261,7 @@ def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:
     return [
         {"name": "config", "configMap": {"name": pod.owner.name_of(CONFIG_ENDING)}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        *(secret_volume(secret) for secret in pod.secrets),
+        *(secret.volume for secret in pod.secrets),
         *pod.volumes,
         *map(user_volume, pod.spec.template.spec.volumes),
     ]
@@ -279,15 +277,3 @@ def user_volume(volume: NamedVolume) -> Mapping[str, Any]:
 def user_volume_name(name: str) -> str:
     """What a volume of a template is called in the pod, so that it never has the name of one of ours."""
     return f"u-{name}" if len(name) <= _LONGEST_NAME - 2 else f"u-{name[:40]}-{digest_of(name)}"
-
-
-def secret_mount(mount: SecretMount) -> Mapping[str, Any]:
-    """A Secret in a container."""
-    return {"name": mount.folder, "mountPath": f"{SECRETS_FOLDER}/{mount.folder}", "readOnly": True}
-
-
-def secret_volume(mount: SecretMount) -> Mapping[str, Any]:
-    """A Secret of a pod, with the entries that are needed."""
-    items = [{"key": key, "path": key} for key in mount.keys]
-    secret = {"secretName": mount.secret, "items": items, "defaultMode": _READ_ONLY_FILES}
-    return {"name": mount.folder, "secret": secret}

@@ -25,7 +25,7 @@ from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_A
 from mailboat_operator.plan.labels import BUILD
 from mailboat_operator.workload.agent_manifests import config_map
 from mailboat_operator.workload.mounts import CONFIG_ENDING, CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER
-from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, placed, secret_mount, secret_volume
+from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, placed
 
 SPARK_VERSION: Final = "4.3.0"
 """That of requirements/spark.txt, which the image holds."""
@@ -167,7 +167,7 @@ def _mounts(run: SparkRun) -> Iterator[Mapping[str, Any]]:
     yield {"name": "home", "mountPath": HOME_FOLDER}
     yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108  # the pod's own
     yield source_mount(run.source, run.source_folder)
-    yield from map(secret_mount, journal_mounts(run.journal))
+    yield from (secret.volume_mount for secret in journal_mounts(run.journal))
 
 
 def _volumes(run: SparkRun) -> Sequence[Mapping[str, Any]]:
@@ -176,7 +176,7 @@ def _volumes(run: SparkRun) -> Sequence[Mapping[str, Any]]:
         {"name": "home", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
         source_volume(run.source),
-        *map(secret_volume, journal_mounts(run.journal)),
+        *(secret.volume for secret in journal_mounts(run.journal)),
     ]
 
 
