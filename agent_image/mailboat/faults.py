@@ -64,24 +64,20 @@ _NO_ROOM_BYTES: Final = 64 * 1024
 
 
 def fault_of(error: Exception) -> Fault:
-    """What an OSError or an sqlite3.Error is about.
-
-    A UnicodeDecodeError stands for damage: Python raises it where SQLite's message quotes a damaged schema.
-    """
+    """What an OSError or an sqlite3.Error is about."""
     if isinstance(error, OSError):
         return _OF_SYSTEM.get(error.errno or 0, Fault.OTHER)
+    # Python raises it where SQLite's message quotes a damaged schema.
     if isinstance(error, UnicodeDecodeError):
         return Fault.DAMAGED
     return _OF_SQLITE.get(_primary_code(error), Fault.OTHER)
 
 
 def fault_at(error: Exception, place: Path) -> Fault:
-    """As `fault_of`, for a database at `place`.
-
-    SQLite says "disk I/O error" where its shared index can't grow (SQLITE_IOERR_SHMSIZE), and Python does not give the
-    system's error number. So an I/O error on a file system without room counts as a full one.
-    """
+    """As `fault_of`, for a database at `place`."""
     fault = fault_of(error)
+    # SQLite says "disk I/O error" where its shared index can't grow (SQLITE_IOERR_SHMSIZE), and Python does not give
+    # the system's error number. So an I/O error on a file system without room counts as a full one.
     if fault is Fault.OTHER and _primary_code(error) == _SQLITE_IO_ERROR and _has_no_room(place):
         return Fault.FULL
     return fault
@@ -92,6 +88,7 @@ def _primary_code(error: Exception) -> int:
 
 
 def _has_no_room(place: Path) -> bool:
+    # the database may not exist yet, nor its folder
     for folder in (place, *place.parents):
         try:
             found = os.statvfs(folder)

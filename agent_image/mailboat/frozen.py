@@ -21,6 +21,7 @@ class Frozen:
     _makers: ClassVar[dict[str, Callable[[], object]]]
 
     def __init_subclass__(cls) -> None:
+        # without the methods that `dataclass` would compile: they are those below, for all records
         dataclass(init=False, repr=False, eq=False)(cls)
         known = fields(cls)
         cls.__dataclass_fields__ = {
@@ -37,6 +38,7 @@ class Frozen:
         given = {**dict(zip(known, values, strict=False)), **named}
         if len(given) < len(values) + len(named) or not given.keys() <= known.keys():
             raise TypeError(f"{type(self).__name__} has the fields {', '.join(known)}, each once")
+        # past `__setattr__`, which refuses
         own.update(self._constants)
         own.update(given)
         for name, make in self._makers.items():

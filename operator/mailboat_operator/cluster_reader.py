@@ -90,31 +90,6 @@ _ASKED: Final = 3
 _RUNNING: Final = frozenset({"StatefulSet", APACHE_APPLICATION, KUBEFLOW_APPLICATION})
 
 
-async def publishers_in(cluster: Cluster, namespace: str) -> Sequence[Publisher]:
-    """The publishers of a namespace, or of all (`*`), that can be understood, by name."""
-    found = map(_decoded, await cluster.list("Publisher", namespace))
-    return sorted(
-        (publisher for publisher in found if isinstance(publisher, Publisher)), key=lambda one: one.metadata.name
-    )
-
-
-async def address_of(cluster: Cluster, publisher: Publisher) -> AgentAddress:
-    """Where a publisher's agent is asked, with the token of this moment.
-
-    Raises: AgentUnreachableError while there is no token, or for one that no request can carry, without quoting it.
-    """
-    metadata, name = publisher.metadata, token_secret_name(publisher)
-    secret = await cluster.get("Secret", metadata.namespace, name)
-    entry = ((secret or {}).get("data") or {}).get(TOKEN_KEY)
-    if entry is None:
-        raise AgentUnreachableError("the Secret with the publisher's token does not exist yet", error="SecretMissing")
-    token = base64.b64decode(entry).decode(errors="replace").strip()
-    if not token or not token.isascii() or not token.isprintable():  # the HTTP library would quote it in its error
-        text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
-        raise AgentUnreachableError(text, error="SecretMalformed")
-    return AgentAddress(metadata.namespace, metadata.name, token)
-
-
 class ClusterReader:
     """Reads, and never writes."""
 
@@ -158,7 +133,7 @@ class ClusterReader:
         return [pool for pool in found if isinstance(pool, SubscriberPool)]
 
     async def publishers(self, namespace: str) -> Sequence[Publisher]:
-        """The publishers of a namespace that can be understood, by name."""
+        """The publishers of a namespace, or of all (`*`), that can be understood, by name."""
         found = await self._lists.ask(("Publisher", namespace))
         return [publisher for publisher in found if isinstance(publisher, Publisher)]
 
@@ -181,8 +156,21 @@ class ClusterReader:
         )
 
     async def agent_of(self, publisher: Publisher) -> AgentAddress:
-        """See `address_of`."""
-        return await address_of(self.cluster, publisher)
+        """Where a publisher's agent is asked, with the token of this moment.
+
+        Raises: AgentUnreachableError while there is no token, or for one that no request can carry, without quoting it.
+        """
+        metadata, name = publisher.metadata, token_secret_name(publisher)
+        secret = await self.cluster.get("Secret", metadata.namespace, name)
+        entry = ((secret or {}).get("data") or {}).get(TOKEN_KEY)
+        if entry is None:
+            text = "the Secret with the publisher's token does not exist yet"
+            raise AgentUnreachableError(text, error="SecretMissing")
+        token = base64.b64decode(entry).decode(errors="replace").strip()
+        if not token or not token.isascii() or not token.isprintable():  # the HTTP library would quote it in its error
+            text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
+            raise AgentUnreachableError(text, error="SecretMalformed")
+        return AgentAddress(metadata.namespace, metadata.name, token)
 
     async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
         """The subscribers of a journal, by one of its publishers; None if none of the first few answers."""

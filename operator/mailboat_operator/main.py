@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
 from mailboat_operator.budget import Budget
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.cluster_reader import address_of, publishers_in
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.fleet_status import AskAgent, FleetStatus
 from mailboat_operator.kinds.publisher.spec import Publisher
@@ -75,21 +76,25 @@ def _page(settings: OperatorSettings, cluster: Cluster, agents: Agents) -> Fleet
     if settings.dashboard_token is None:
         return None
 
-    def request_of(publisher: Publisher) -> AskAgent:
-        async def ask() -> StatusView:
-            return await agents.fleet(await address_of(cluster, publisher))
+    image = AgentImage(settings.agent_image, settings.pull_policy)
+    reader = ClusterReader(cluster, agents, image, Systems(), _now)
 
-        return ask
+    async def ask(publisher: Publisher) -> StatusView:
+        return await agents.fleet(await reader.agent_of(publisher))
 
     async def requests() -> dict[str, AskAgent]:
-        lists = [await publishers_in(cluster, namespace) for namespace in settings.namespaces or ("*",)]
+        lists = [await reader.publishers(namespace) for namespace in settings.namespaces or ("*",)]
         found = [publisher for publishers in lists for publisher in publishers]
         return {
-            f"{publisher.metadata.namespace}/{publisher.metadata.name}": request_of(publisher) for publisher in found
+            f"{publisher.metadata.namespace}/{publisher.metadata.name}": partial(ask, publisher) for publisher in found
         }
 
-    look = FleetStatus(requests, lambda: datetime.now(UTC)).look
+    look = FleetStatus(requests, _now).look
     return FleetPage(look, settings.dashboard_token, settings.agent_url)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: Health, lease: Lease) -> bool:

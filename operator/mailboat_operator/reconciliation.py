@@ -103,6 +103,7 @@ class Reconciler:
         Raises: ClusterUnavailableError, ClusterConflictError, ClusterRefusedError.
         """
         found = await self._cluster.get(key.kind, key.namespace, key.name)
+        # gone: its children name it as their owner, so the garbage collector removes them
         if found is None:
             return Outcome(is_ready=True)
         plan = await self._plan_for(found)

@@ -237,6 +237,7 @@ def is_rolled_out(workload: Manifest, replicas: int | None = None) -> bool:
     """
     spec, status = workload.get("spec") or {}, workload.get("status") or {}
     wanted = int(spec.get("replicas") or 0) if replicas is None else replicas
+    # until the StatefulSet's controller has seen the present template, its counts are those of the one before
     is_seen = status.get("observedGeneration", 0) >= workload.get("metadata", {}).get("generation", 1)
     is_current = status.get("updateRevision") == status.get("currentRevision")
     has_all = int(status.get("readyReplicas") or 0) >= wanted and int(status.get("replicas") or 0) == wanted

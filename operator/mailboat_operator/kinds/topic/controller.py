@@ -53,6 +53,7 @@ async def act_on_brokers(reader: ClusterReader, topic: Topic, seen: TopicObserva
     brokers = await connect_for(reader, topic, seen.journal)
     for action in actions:
         await brokers.act(action)
+    # nothing to describe: the plan goes on with the finalizer, and an object that goes needs no status
     if topic.metadata.is_deleted:
         return plan
     wanted = wanted_topic(topic, seen.journal)
