@@ -152,10 +152,7 @@ def pod_template(pod: AgentPod) -> dict[str, Any]:
             },
         },
         "spec": {
-            **placed(wanted.spec, labels, is_spread=pod.is_spread),
-            **({} if account is None else {"serviceAccountName": account}),
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
+            **restricted(wanted.spec, labels, account, is_spread=pod.is_spread),
             # the grace period includes the preStop hooks, which sleep for the drain
             "terminationGracePeriodSeconds": pod.finish_seconds + _MARGIN_SECONDS + pod.drain_seconds,
             **({"initContainers": before} if before else {}),
@@ -165,12 +162,15 @@ def pod_template(pod: AgentPod) -> dict[str, Any]:
     }
 
 
-def placed(placement: Placement, labels: Mapping[str, str], *, is_spread: bool = False) -> dict[str, Any]:
-    """What a pod's spec says of its nodes, its pull secrets and its ids.
+def restricted(
+    placement: Placement, labels: Mapping[str, str], account: str | None, *, is_spread: bool = False
+) -> dict[str, Any]:
+    """What a pod's spec says of its nodes, its pull secrets, its ids and its account, whose token it does not get.
 
     Args:
         placement: What the object says.
         labels: Of its pods; constraints without a selector count these.
+        account: Name of its service account; None for the default one.
         is_spread: Whether pods go to different nodes as far as that is possible, unless the object says more.
     """
     own = {key: labels[key] for key in (NAME, COMPONENT, INSTANCE)}
@@ -185,7 +185,9 @@ def placed(placement: Placement, labels: Mapping[str, str], *, is_spread: bool =
         settings["topologySpreadConstraints"] = [
             {"labelSelector": {"matchLabels": own}, **constraint} for constraint in spread
         ]
-    return settings
+    if account is not None:
+        settings["serviceAccountName"] = account
+    return {**settings, "automountServiceAccountToken": False, "enableServiceLinks": False}
 
 
 def promised(resources: Resources) -> Resources:

@@ -30,8 +30,8 @@ from mailboat_operator.workload.pods import (
     CONTAINER_SECURITY,
     AgentImage,
     init_container,
-    placed,
     promised,
+    restricted,
     user_volume,
     user_volume_name,
 )
@@ -106,9 +106,7 @@ def _deployment(queue: JobQueue, workers: Workers, image: AgentImage, token_vers
 def _pod(queue: JobQueue, workers: Workers, image: AgentImage, token_version: str) -> Manifest:
     owner, template = owner_of_queue(queue), workers.template
     spec: dict[str, Any] = {
-        **placed(template.spec, owner.labels, is_spread=True),
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
+        **restricted(template.spec, owner.labels, workers.service_account_name, is_spread=True),
         # The first process of a PID namespace ignores SIGTERM until it has a handler for it: a worker that is removed
         # while it starts would claim jobs until SIGKILL. It would not reap what commands leave behind, either.
         "shareProcessNamespace": True,
@@ -117,8 +115,6 @@ def _pod(queue: JobQueue, workers: Workers, image: AgentImage, token_version: st
         "containers": [_worker(queue, workers, image), *map(init_container, template.spec.containers)],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}, *map(user_volume, template.spec.volumes)],
     }
-    if workers.service_account_name is not None:
-        spec["serviceAccountName"] = workers.service_account_name
     if template.spec.init_containers:
         spec["initContainers"] = [*map(init_container, template.spec.init_containers)]
     annotations = {**template.metadata.annotations, CONFIG_DIGEST: token_version}

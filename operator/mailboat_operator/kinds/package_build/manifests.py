@@ -25,7 +25,7 @@ from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_A
 from mailboat_operator.plan.labels import BUILD
 from mailboat_operator.workload.agent_manifests import config_map
 from mailboat_operator.workload.mounts import CONFIG_ENDING, CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER
-from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, placed
+from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, restricted
 
 SPARK_VERSION: Final = "4.3.0"
 """That of requirements/spark.txt, which the image holds."""
@@ -145,10 +145,9 @@ def _template(run: SparkRun, container: str) -> Manifest:
     return {
         "metadata": metadata,
         "spec": {
-            **placed(replace(wanted.spec, image_pull_secrets=secrets), run.owner.labels),
+            **restricted(replace(wanted.spec, image_pull_secrets=secrets), run.owner.labels, None),
             # the driver makes the executors through the API; these need nothing of the cluster
             "automountServiceAccountToken": container == DRIVER_CONTAINER,
-            "enableServiceLinks": False,
             "containers": [
                 {
                     "name": container,
