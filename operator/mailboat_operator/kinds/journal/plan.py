@@ -78,39 +78,38 @@ def journal_keys(journal: Journal) -> Sequence[ChildKey]:
 
 def plan_journal(journal: Journal, seen: JournalObservation) -> Plan:
     """Decide what to do for a Journal, and what to report."""
-    brokers, live, reclaimed, now = seen.brokers, seen.live, seen.reclaimed, seen.now
     metadata = journal.metadata
     if metadata.is_deleted:
-        return _plan_deleted(journal, live, reclaimed, now) if is_held(metadata) else Plan((), None)
+        return _plan_deleted(journal, seen) if is_held(metadata) else Plan((), None)
     if is_paused(metadata, suspend=journal.spec.suspend):
-        return _plan(journal, brokers, live, suspended(suspend=journal.spec.suspend), now)
+        return _plan(journal, seen, suspended(suspend=journal.spec.suspend))
     # Topics need the address of the brokers for their own deletion, so the Journal goes last
-    is_needed = bool(reclaimed) or journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
+    is_needed = bool(seen.reclaimed) or journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
     if is_needed != is_held(metadata):
         return Plan((Hold(is_needed),), None, again_seconds=0.0)
-    return _plan_kept(journal, brokers, live, now)
+    return _plan_kept(journal, seen)
 
 
-def _plan_kept(journal: Journal, brokers: BrokersFound, live: Live, now: datetime) -> Plan:
+def _plan_kept(journal: Journal, seen: JournalObservation) -> Plan:
     """What to do for a Journal that is wanted, and not paused."""
+    brokers, live = seen.brokers, seen.live
     replaced = _replaced_cluster(journal, brokers)
     if replaced is not None:
         # the status keeps the known cluster: the next reconciliation would take the other one for this Journal's
         before = journal.status
-        return _plan(journal, BrokersFound(before.cluster_id, before.brokers), live, replaced, now)
+        known = BrokersFound(before.cluster_id, before.brokers)
+        return _plan(journal, replace(seen, brokers=known), replaced)
     if brokers.problem:
-        return replace(_plan(journal, brokers, live, brokers.problem, now), again_seconds=brokers.again_seconds)
+        return replace(_plan(journal, seen, brokers.problem), again_seconds=brokers.again_seconds)
     if not journal.spec.topics.manage:
-        return _plan(journal, brokers, live, _unmanaged(brokers), now)
+        return _plan(journal, seen, _unmanaged(brokers))
     wanted = list(_topics(journal))
     conflict = name_conflict(wanted, live, journal.metadata.uid)
     if conflict is not None:
-        return _plan(journal, brokers, live, conflict, now)
+        return _plan(journal, seen, conflict)
     count = _ready_count(live)
-    findings = ready(f"{count} of {len(wanted)} topics ready")
-    if count < len(wanted):
-        findings = _trouble_of(live, f"{count} of {len(wanted)} topics ready")
-    plan = _plan(journal, brokers, live, findings, now)
+    text = f"{count} of {len(wanted)} topics ready"
+    plan = _plan(journal, seen, ready(text) if count == len(wanted) else _trouble_of(live, text))
     return replace(plan, actions=tuple(plan_children(wanted, live)))
 
 
@@ -135,32 +134,33 @@ def _unmanaged(brokers: BrokersFound) -> Sequence[Finding]:
     return ready("the topics exist; this Journal does not manage them")
 
 
-def _plan_deleted(journal: Journal, live: Live, reclaimed: Sequence[str], now: datetime) -> Plan:
+def _plan_deleted(journal: Journal, seen: JournalObservation) -> Plan:
     """Wait for the Topics that need the brokers' address to delete what is theirs; with Retain for those of others."""
     is_reclaimed = journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
     if is_paused(journal.metadata, suspend=journal.spec.suspend):
         return Plan((Hold(is_held=False),), None)
+    live = seen.live
     ours = [key for key, child in live.items() if controller_uid(child) == journal.metadata.uid] if is_reclaimed else []
-    waited_for = sorted({*(key.name for key in ours), *reclaimed})
+    waited_for = sorted({*(key.name for key in ours), *seen.reclaimed})
     if not waited_for:
         return Plan((Hold(is_held=False),), None)
     message = (
         f"waits for the deletion of {', '.join(waited_for)}; to keep the topics, set topics.reclaimPolicy to Retain"
     )
-    plan = _plan(journal, BrokersFound(), live, under_way("TopicsGoing", message), now)
+    plan = _plan(journal, seen, under_way("TopicsGoing", message))
     staying = [key for key in ours if live[key]["metadata"].get("deletionTimestamp") is None]
     return replace(plan, actions=tuple(deletion(key, live) for key in staying))
 
 
-def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequence[Finding], now: datetime) -> Plan:
-    before = journal.status
+def _plan(journal: Journal, seen: JournalObservation, findings: Sequence[Finding]) -> Plan:
+    before, brokers = journal.status, seen.brokers
     status = replace(
         before,
         cluster_id=before.cluster_id if brokers.cluster_id is None else brokers.cluster_id,
         brokers=before.brokers if brokers.brokers is None else brokers.brokers,
-        topics_ready=_topics_ready(journal, brokers, live),
+        topics_ready=_topics_ready(journal, brokers, seen.live),
     )
-    return plan_status(journal.metadata, before, status, findings, now)
+    return plan_status(journal.metadata, before, status, findings, seen.now)
 
 
 def _topics_ready(journal: Journal, brokers: BrokersFound, live: Live) -> str | None:
