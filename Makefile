@@ -82,7 +82,7 @@ dist: dev ## Build wheel, sdist and the kubectl plug-in (archives, krew manifest
 release-check: kubebox ## Run the scripts of the release workflow in a clone, with a local BuildKit and registry
 	$(PYTEST) --long release tests/operator/test_release_workflow.py
 
-docs: dev-all ## Generate the reference pages of docs/, and check every link
+docs: dev-all ## Generate the reference pages of docs/, those of errors too, and check every link
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/pytest -q tests/repo/test_docs.py
 
@@ -93,10 +93,11 @@ screenshots: dev ## Take the screenshots of the dashboard that the documentation
 site: dev ## Build the documentation site into build/site; a broken link fails
 	$(BIN)/python tools/build_site.py
 
-generate: dev ## Generate what is made from proto/ (code) and from the operator's records (crds/)
+generate: dev ## Generate what is made from proto/ (code), from the operator's records (crds/) and from the code (docs/)
 	$(BIN)/python tools/generate_wire.py
 	$(BIN)/python tools/generate_crds.py
 	rm -rf helm/mailboat/definitions && cp -r crds helm/mailboat/definitions
+	$(BIN)/python tools/generate_docs.py
 
 format: dev ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .

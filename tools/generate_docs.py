@@ -1,11 +1,13 @@
 """Write the generated pages of `docs/`; with `--check`, only say which are not what the code gives.
 
-Run through `make docs`. The pages are committed, so that they can be read without installing anything;
+Run through `make generate`, and through `make docs`, which installs Spark: the pages of errors need every module, and
+are left out without it. The pages are committed, so that they can be read without installing anything;
 `tests/repo/test_generated.py` runs the check.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,18 +37,20 @@ SEVERAL = 2
 
 
 def pages() -> dict[str, str]:
-    """Name of each generated page → its text."""
-    return {
+    """Name of each generated page → its text; without those of errors where Spark is not installed."""
+    found = {
         "chart-values.md": values_page(),
         "cli.md": command_line_page(),
         "configuration.md": configuration_page(),
         SCHEMA_FILE: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n",
         "custom-resources.md": resources_page(),
-        "errors.md": errors_page(),
         "metrics.md": metrics_page(),
         "openapi.json": json.dumps(api_description(), indent=2, ensure_ascii=False) + "\n",
-        EXPLANATIONS: catalogue(),
     }
+    if importlib.util.find_spec("pyspark") is None:
+        print("pages of errors are left out: Spark is not installed (`make docs` installs it)", file=sys.stderr)
+        return found
+    return {**found, "errors.md": errors_page(), EXPLANATIONS: catalogue()}
 
 
 def command_line_page() -> str:
@@ -160,12 +164,12 @@ def _paragraph(text: str | None) -> str:
 
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit code."""
-    stale = [name for name, text in pages().items() if not _is_current(DOCS / name, text)]
-    for name in stale:
+    stale = {name: text for name, text in pages().items() if not _is_current(DOCS / name, text)}
+    for name, text in stale.items():
         if "--check" in arguments:
             print(f"docs/{name} is not what the code gives: run `make docs`")
         else:
-            (DOCS / name).write_text(pages()[name])
+            (DOCS / name).write_text(text)
             print(f"docs/{name} written")
     return 1 if stale and "--check" in arguments else 0
 

@@ -51,7 +51,8 @@ def test_the_commands_are_those_that_ask_an_agent() -> None:
         return "@remote_command" in Path(str(importlib.import_module(f"mailboat.cli.{module}").__file__)).read_text()
 
     by_module = {name: entry.module for name, entry in COMMANDS.items() if asks(entry.module)}
-    assert {*REMOTE_COMMANDS} == {*by_module} - {"bulk"}  # which reads sources where it runs
+    wanted = {*by_module} - {"bulk"}  # which reads sources where it runs
+    assert {*REMOTE_COMMANDS} == wanted, "commands with @remote_command have `is_remote` in TOPICS of cli/help_page.py"
 
 
 def test_the_help_tells_options_and_commands_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
