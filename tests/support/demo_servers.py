@@ -12,9 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import termios
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -35,12 +34,8 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="mailboat-demo-", ignore_cleanup_errors=True) as scratch:
             _note("starting a Kafka broker and an S3 server; the first run downloads the broker (43 MB)")
             with running_servers(Path(scratch)) as config:
+                # on a terminal it stays until Enter, and the servers with it
                 code = _demo([*arguments, "--config", str(config)])
-                if code == 0 and sys.stdin.isatty() and sys.stdout.isatty():
-                    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # typed before this line was there
-                    _note("The broker and the S3 server run until you press Enter here.")
-                    with suppress(KeyboardInterrupt):
-                        sys.stdin.readline()
     except MailboatError as error:
         _note(f"error: {type(error).__name__}: {error}\n{type(error).__doc__}")
         return 2
