@@ -7,7 +7,7 @@ main thread and that of the broker in reconnect backoff wake each other, at near
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,14 +35,14 @@ AGENT = PublisherSettings(AUTHOR, SLING_ID, package_topic=PACKAGES)
 
 
 class WatchedJournal(KafkaJournal):
-    """Tells when something is being appended."""
+    """Calls a function before each append."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, when_appending: Callable[[], None]) -> None:
         super().__init__(settings, SystemClock())
-        self.is_appending = threading.Event()
+        self._when_appending = when_appending
 
     def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
-        self.is_appending.set()
+        self._when_appending()
         return super().append(topic, records)
 
 
@@ -67,23 +67,29 @@ def test_a_message_that_only_the_leader_has_stays_the_only_one_when_the_others_a
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
     request = add_request([PAGE], request_id=RequestId("r1"))
     source = page_source(PAGE)
+    followers: set[int] = set()
+
+    def kill_followers() -> None:
+        # not before the append: until the cluster has noticed, questions before it may go to a killed broker
+        for number in followers:
+            kafka_broker.brokers[number].kill()
+
     with (
-        KafkaJournal(with_section(settings, append_seconds=3.0), SystemClock()) as impatient,
+        WatchedJournal(with_section(settings, append_seconds=3.0), kill_followers) as impatient,
         Engine(tmp_path / "home", journal=impatient) as engine,
     ):
         wait_until(lambda: len(in_sync_and_leader(admin)[0]) == 3, "three replicas in sync")
         once_available(lambda: engine.publisher(AGENT).publish(add_request([PAGE]), source))
-        followers = kafka_broker.brokers.keys() - {in_sync_and_leader(admin)[1]}
-        for number in followers:
-            kafka_broker.brokers[number].kill()
+        followers |= kafka_broker.brokers.keys() - {in_sync_and_leader(admin)[1]}
         with pytest.raises(AppendUncertainError, match="0 of 1 records"):
             engine.publisher(AGENT).publish(request, source)
+    is_appending = threading.Event()
     with (
-        WatchedJournal(with_section(settings, append_seconds=LONG_WAIT_SECONDS)) as patient,
+        WatchedJournal(with_section(settings, append_seconds=LONG_WAIT_SECONDS), is_appending.set) as patient,
         Engine(tmp_path / "home", journal=patient) as engine,
-        in_background(lambda: engine.publisher(AGENT).publish(request, source)) as publishing,
+        in_background(lambda: once_available(lambda: engine.publisher(AGENT).publish(request, source))) as publishing,
     ):
-        wait_until(patient.is_appending.is_set, "the second attempt")
+        wait_until(is_appending.is_set, "the second attempt")
         for number in followers:
             kafka_broker.brokers[number].launch()
         for number in followers:
