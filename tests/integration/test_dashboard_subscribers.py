@@ -196,10 +196,11 @@ def test_api_of_an_agent_without_a_publisher_is_a_part_of_the_whole_one(agent: t
             404,
             "no subscriber 'nobody' runs here; this process has: edge, free, staged, broken",
         ),
-        ("/api/v1/errors?max_items=-1", 400, "query.max_items: expected a number from 0 to 1000, not '-1'"),
+        ("/api/v1/errors?max_items=-1", 400, "query.max_items: expected a number from 1 to 1000, not '-1'"),
+        ("/api/v1/errors?max_items=0", 400, "query.max_items: expected a number from 1 to 1000, not '0'"),
         ("/api/v1/errors?pages=2", 400, "the query has an unknown parameter 'pages'"),
         ("/api/v1/publishers/news/queues/free", 404, "free does not follow news"),
-        ("/api/v1/errors?max_items=x", 400, "query.max_items: expected a number from 0 to 1000, not 'x'"),
+        ("/api/v1/errors?max_items=x", 400, "query.max_items: expected a number from 1 to 1000, not 'x'"),
         ("/api/v1/jobs", 404, "this agent has no publisher, and serves nothing at '/api/v1/jobs'"),
     ],
 )

@@ -17,12 +17,12 @@ from mailboat.api.client import HttpControl
 from mailboat.api.job_control import JobFilter
 from mailboat.api.job_operations import WorkerTurn
 from mailboat.api.job_views import CallView, JobQueueView, JobStateView, TurnView
+from mailboat.api.operations import LONGEST_WAIT_SECONDS
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
-from mailboat.http.ports import MAX_WAIT_SECONDS
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import (
     JobAction,
@@ -64,7 +64,7 @@ def client(journal: MemoryJournal, serve: Any) -> Iterator[HttpControl]:
 
 
 def claim(client: HttpControl, free: int = 4, held: tuple[tuple[Token, JobId], ...] = ()) -> TurnView:
-    return ask(client, free, dict.fromkeys(held, False), MAX_WAIT_SECONDS)
+    return ask(client, free, dict.fromkeys(held, False), LONGEST_WAIT_SECONDS)
 
 
 def ask(client: HttpControl, free: int, held: dict[tuple[Token, JobId], bool], wait_seconds: float = 0.0) -> TurnView:

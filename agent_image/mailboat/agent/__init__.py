@@ -1,1 +1,1 @@
-"""The composition root: settings, the embedded home, and the wiring of engine parts for command line and pods."""
+"""An agent's process: its threads, health, start and end."""

@@ -46,12 +46,9 @@ from mailboat.http.routes import (
 )
 
 _SHOWN_MISTAKES: Final = 3
-_SHOWN_KIND: Final = 80
-_SHOWN_PATH: Final = 200
 _UNKNOWN: Final = "unexpected_keyword_argument"
 """What the framework calls a member that a record does not have."""
 
-_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _ROUTERS: Final = (
     members.router,
     distributions.router,

@@ -34,7 +34,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """The answer to one of our own errors."""
     known = cast("MailboatError", error)
     _call(request).end_as(known.name)
-    if type(known) is AccessDeniedError:  # those below it say more, to a caller that is known
+    # Only the class itself is raised without a text, by a gate or route; its subclasses say more, to a known caller.
+    if type(known) is AccessDeniedError:
         return problem_answer(plain_problem(status_of(known)))
     return problem_answer(problem_of(known))
 

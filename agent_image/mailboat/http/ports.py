@@ -17,6 +17,7 @@ from fastapi import Depends, Path, Query, Request
 from fastapi.dependencies.models import Dependant
 
 from mailboat.api.control import Control
+from mailboat.api.operations import LONGEST_WAIT_SECONDS
 from mailboat.api.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
 from mailboat.api.records import document_of
 from mailboat.clock import Clock
@@ -35,7 +36,6 @@ from mailboat.telemetry.memory_accounts import MemoryAccounts
 # Offsets of Kafka and SQLite have 63 bits.
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PAGE: Final = 1000
-MAX_WAIT_SECONDS: Final = 60.0
 LONGEST_NAME: Final = 200
 
 MAX_PUBLISHING: Final = 30
@@ -118,7 +118,7 @@ WaitSeconds = Annotated[
         alias="wait",
         description="Seconds to wait for the outcome; the response has the state at that time.",
         ge=0,
-        le=MAX_WAIT_SECONDS,
+        le=LONGEST_WAIT_SECONDS,
         allow_inf_nan=False,
     ),
 ]

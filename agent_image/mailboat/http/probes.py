@@ -94,7 +94,7 @@ async def metrics(request: Request) -> Response:
 PROBE_ROUTES: Final = (Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics))
 
 
-def home() -> Endpoint:
+def index_page() -> Endpoint:
     """The endpoint at `/` of an agent that cannot start: a page that links to what it serves."""
     page = link_page(PROBE_LINKS)
 
@@ -106,12 +106,12 @@ def home() -> Endpoint:
 
 def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock: Clock) -> ASGIApp:
     """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `Gate`."""
-    app = Starlette(routes=[Route("/", home()), *PROBE_ROUTES])
+    app = Starlette(routes=[Route("/", index_page()), *PROBE_ROUTES])
     return Gate(with_ports(app, ports), config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
 
 
 def with_ports(app: ASGIApp, ports: ProbePorts, **more: object) -> ASGIApp:
-    """An application of no agent: its requests carry `ports` and `more` in their state."""
+    """The application, whose requests carry `ports` and `more` in their state."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {}).update(more, ports=ports)

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp
 from mailboat.agent.own_subscribers import OwnSubscribers, SentCommands
 from mailboat.agent.restores import SnapshotRestores
 from mailboat.api.dashboard_files import DASHBOARD_PATHS, accepts_gzip
+from mailboat.api.operations import LONGEST_WAIT_SECONDS, PREFIX
 from mailboat.api.records import CallerView, CommandView, document_of
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import Verb
@@ -52,23 +53,21 @@ if TYPE_CHECKING:
 
 SCOPE: Final = "subscribers"
 MAX_PAGE: Final = 1000
-_MAX_WAIT_SECONDS: Final = 60.0
 _LONGEST_NUMBER: Final = 19
 _SECONDS: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,20})?", re.ASCII)
-_API: Final = "/api/v1"
 _QUEUE: Final = "/publishers/{publisher}/queues/{name}"
 _LINKS: Final = (
     ("/", "Dashboard of the subscribers of this agent."),
     (
-        f"{_API}/status",
+        f"{PREFIX}/status",
         "Journal and subscribers of this agent; POST `/api/v1/subscribers/NAME/suspend` and `/resume` command one.",
     ),
-    (f"{_API}/events?follow=false", "The same as server-sent events; without `follow=false` changes follow."),
-    (f"{_API}/history", "Lag and throughput of the last hour."),
-    (f"{_API}/errors", "Error queues of the subscribers; POST `/redrive` below it imports packages again."),
-    (f"{_API}/restores", "Restores; POST `/api/v1/snapshots/NAME/restore` restores the target of a subscriber."),
-    (f"{_API}/snapshots", "Snapshots in the blob store."),
-    (f"{_API}/memory", "Memory of this agent."),
+    (f"{PREFIX}/events?follow=false", "The same as server-sent events; without `follow=false` changes follow."),
+    (f"{PREFIX}/history", "Lag and throughput of the last hour."),
+    (f"{PREFIX}/errors", "Error queues of the subscribers; POST `/redrive` below it imports packages again."),
+    (f"{PREFIX}/restores", "Restores; POST `/api/v1/snapshots/NAME/restore` restores the target of a subscriber."),
+    (f"{PREFIX}/snapshots", "Snapshots in the blob store."),
+    (f"{PREFIX}/memory", "Memory of this agent."),
     *PROBE_LINKS,
 )
 Asked = Mapping[str, Any]
@@ -84,12 +83,21 @@ class _Command(NamedTuple):
         path: The request's path.
         members: What may be asked for, with the types of each.
         send: Sends it, by what the path and the request say.
+        answers_list: Whether it is sent to several subscribers, whose answers are a list.
     """
 
     method: str
     path: str
     members: Mapping[str, tuple[type, ...]]
     send: Callable[[OwnSubscribers, Mapping[str, str], Asked], SentCommands]
+    answers_list: bool = False
+
+
+def _redrive(own: OwnSubscribers, _: Mapping[str, str], asked: Asked) -> SentCommands:
+    offsets = asked.get("offsets", [])
+    if len(offsets) > MAX_PAGE or any(type(offset) is not int or offset < 0 for offset in offsets):
+        raise UsageError(f"body.offsets: expected at most {MAX_PAGE} offsets")
+    return own.redrive(asked.get("subscriber", ""), offsets)
 
 
 _COMMANDS: Final = (
@@ -109,7 +117,8 @@ _COMMANDS: Final = (
         "POST",
         "/errors/redrive",
         MappingProxyType({"subscriber": (str,), "offsets": (list,)}),
-        lambda own, _, asked: own.redrive(asked.get("subscriber", ""), asked.get("offsets", [])),
+        _redrive,
+        answers_list=True,
     ),
     _Command(
         "POST",
@@ -181,7 +190,7 @@ def _read(path: str, read: Read, *parameters: str) -> Route:
         _admit(request, route, Verb.VIEW, parameters)
         return json_answer(document_of(await run_in_threadpool(read, request)))
 
-    route = Route(f"{_API}{path}", answer)
+    route = Route(f"{PREFIX}{path}", answer)
     return route
 
 
@@ -192,14 +201,15 @@ def _command(own: OwnSubscribers, waiting: _Waiting, command: _Command) -> Route
         is_delete = command.method == "DELETE"
         call = _admit(request, route, Verb.CLEAR, ("id", "wait") if is_delete else ())
         asked = _query_of(request) if is_delete else await _body_of(request)
-        seconds = _checked(asked, {**command.members, _WAIT: (int, float)})
+        _refuse_unknown(asked, {**command.members, _WAIT: (int, float)})
+        seconds = _wait_seconds(asked)
         sent = await run_in_threadpool(command.send, own, request.path_params, asked)
         views = await _outcome(waiting, sent, seconds)
         call.concerns(_subject_of(views))
         document = document_of(views)
-        return json_answer(document if "offsets" in command.members else document[0], HTTPStatus.ACCEPTED)
+        return json_answer(document if command.answers_list else document[0], HTTPStatus.ACCEPTED)
 
-    route = Route(f"{_API}{command.path}", answer, methods=[command.method])
+    route = Route(f"{PREFIX}{command.path}", answer, methods=[command.method])
     return route
 
 
@@ -209,7 +219,7 @@ def _restore(restores: SnapshotRestores) -> Route:
     async def answer(request: Request) -> Response:
         call = _admit(request, route, Verb.ADMIN, ())
         asked = await _body_of(request)
-        _checked(asked, MappingProxyType({"target": (str,), "replace": (bool,)}))
+        _refuse_unknown(asked, MappingProxyType({"target": (str,), "replace": (bool,)}))
         name, target = request.path_params["snapshot"], asked.get("target", "")
         call.concerns({"target": target, "snapshot": name})
         begun = await run_in_threadpool(
@@ -218,7 +228,7 @@ def _restore(restores: SnapshotRestores) -> Route:
         call.concerns({"subscriber": begun.subscriber})
         return json_answer(document_of(begun), HTTPStatus.ACCEPTED)
 
-    route = Route(f"{_API}/snapshots/{{snapshot}}/restore", answer, methods=["POST"])
+    route = Route(f"{PREFIX}/snapshots/{{snapshot}}/restore", answer, methods=["POST"])
     return route
 
 
@@ -232,7 +242,7 @@ def _sent(own: OwnSubscribers, waiting: _Waiting, path: str) -> Route:
         views = await _outcome(waiting, own.command(command_id), seconds)
         return json_answer(document_of(next(view for view in views if view.id == command_id)))
 
-    route = Route(f"{_API}{path}", answer)
+    route = Route(f"{PREFIX}{path}", answer)
     return route
 
 
@@ -252,7 +262,7 @@ def _events(streams: EventStreams) -> Route:
         last_id = request.headers.get("last-event-id")
         return EventStreamResponse(streams, call.caller or LOCAL, last_id, follow=is_followed, is_packed=is_packed)
 
-    route = Route(f"{_API}/events", follow)
+    route = Route(f"{PREFIX}/events", follow)
     return route
 
 
@@ -261,7 +271,7 @@ def _admit(request: Request, route: Route, verb: Verb, parameters: tuple[str, ..
     call: Call = request.state.call
     request.scope["route"] = route  # what metrics name the request by: the template, never the path that was sent
     if not call.admits(verb):
-        raise AccessDeniedError("")
+        raise AccessDeniedError("")  # `answer_error` answers with the status alone
     unknown = next((name for name in request.query_params if name not in parameters), None)
     if unknown is not None:
         taken = ", ".join(parameters) or "none"
@@ -287,21 +297,21 @@ def _caller_of(request: Request) -> CallerView:
 
 
 def _failed(own: OwnSubscribers, request: Request) -> object:
-    query = request.query_params
-    return own.failed(query.get("subscriber"), query.get("page"), _number(request, "max_items", 100, MAX_PAGE) or 1)
+    query, wanted = request.query_params, _number(request, "max_items", 100, MAX_PAGE, least=1)
+    return own.failed(query.get("subscriber"), query.get("page"), wanted)
 
 
 def _queue(own: OwnSubscribers, request: Request) -> object:
-    wanted = _number(request, "max_items", 100, MAX_PAGE) or 1
+    wanted = _number(request, "max_items", 100, MAX_PAGE, least=1)
     from_offset = _number(request, "from_offset", 0, 2**63 - 1)
     return own.queue(request.path_params["publisher"], request.path_params["name"], from_offset, wanted)
 
 
-def _number(request: Request, name: str, default: int, most: int) -> int:
+def _number(request: Request, name: str, default: int, most: int, *, least: int = 0) -> int:
     """A parameter. Raises: UsageError."""
     text = request.query_params.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER and int(text) <= most):
-        raise UsageError(f"query.{name}: expected a number from 0 to {most}, not {text[:40]!r}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER and least <= int(text) <= most):
+        raise UsageError(f"query.{name}: expected a number from {least} to {most}, not {text[:40]!r}")
     return int(text)
 
 
@@ -313,8 +323,8 @@ def _query_of(request: Request) -> Asked:
 def _wait_of(request: Request) -> float:
     """The seconds to wait that a query asks for. Raises: UsageError."""
     text = request.query_params.get("wait", "0")
-    if not _SECONDS.fullmatch(text) or float(text) > _MAX_WAIT_SECONDS:
-        raise UsageError(f"query.wait: expected 0 to {_MAX_WAIT_SECONDS:g} seconds, not {text[:40]!r}")
+    if not _SECONDS.fullmatch(text) or float(text) > LONGEST_WAIT_SECONDS:
+        raise UsageError(f"query.wait: expected 0 to {LONGEST_WAIT_SECONDS:g} seconds, not {text[:40]!r}")
     return float(text)
 
 
@@ -333,8 +343,8 @@ async def _body_of(request: Request) -> Asked:
     return document
 
 
-def _checked(asked: Asked, members: Mapping[str, tuple[type, ...]]) -> float:
-    """The seconds to wait. Raises: UsageError for a member that is unknown, or has another type."""
+def _refuse_unknown(asked: Asked, members: Mapping[str, tuple[type, ...]]) -> None:
+    """Raises: UsageError for a member that is unknown, or has another type."""
     for name, value in asked.items():
         if name not in members:
             raise UsageError(f"body.{name[:200]}: there is no such member", next_step=f"it takes {', '.join(members)}")
@@ -342,13 +352,13 @@ def _checked(asked: Asked, members: Mapping[str, tuple[type, ...]]) -> float:
         # a boolean is an integer, too
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise UsageError(f"body.{name}: unexpected {type(value).__name__}")
-    offsets = asked.get("offsets", [])
-    if len(offsets) > MAX_PAGE or any(type(offset) is not int or offset < 0 for offset in offsets):
-        raise UsageError(f"body.offsets: expected at most {MAX_PAGE} offsets")
+
+
+def _wait_seconds(asked: Asked) -> float:
     seconds = asked.get(_WAIT, 0.0)
     # before it becomes a float: an integer may be too large for one
-    if not 0 <= seconds <= _MAX_WAIT_SECONDS:
-        raise UsageError(f"{_WAIT}: expected 0 to {_MAX_WAIT_SECONDS:g} seconds")
+    if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
+        raise UsageError(f"{_WAIT}: expected 0 to {LONGEST_WAIT_SECONDS:g} seconds")
     return float(seconds)
 
 

@@ -54,7 +54,7 @@ class Owner(Frozen):
 
     Attributes:
         kind: As manifests write it.
-        component: `publisher`, `pool` or `workers`: a label of its children.
+        component: `publisher`, `pool`, `workers`, `build` or `journal`: a label of its children.
         metadata: Of the owner.
     """
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
+from mailboat.api.operations import LONGEST_WAIT_SECONDS
 from mailboat.api.records import CommandView, GivenUpPage
 from mailboat.config.document import Verb
 from mailboat.http.examples import COMMAND, GIVEN_UP
@@ -19,7 +20,6 @@ from mailboat.http.ports import (
     LONGEST_NAME,
     MAX_OFFSET,
     MAX_PAGE,
-    MAX_WAIT_SECONDS,
     NEXT_PAGE,
     CurrentCall,
     Ports,
@@ -44,7 +44,7 @@ class RedriveOrder:
 
     subscriber: Annotated[str, Field(max_length=LONGEST_NAME)]
     offsets: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_OFFSET)], ...], Field(min_length=1, max_length=MAX_PAGE)]
-    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
 
 
 OfSubscriber = Annotated[

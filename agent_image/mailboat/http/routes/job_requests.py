@@ -26,6 +26,7 @@ from mailboat.api.job_views import (
     QueueChangeView,
     TurnView,
 )
+from mailboat.api.operations import LONGEST_WAIT_SECONDS
 from mailboat.config.document import Verb
 from mailboat.errors import UsageError
 from mailboat.http.examples import JOB, JOB_DETAIL, JOB_QUEUE, JOB_STATE, JOB_TURN, LEFT, QUEUE_CHANGE
@@ -33,7 +34,6 @@ from mailboat.http.pages import MaxItems, PageToken, link_next
 from mailboat.http.ports import (
     LONGEST_NAME,
     MAX_OFFSET,
-    MAX_WAIT_SECONDS,
     NEXT_PAGE,
     ApiPorts,
     CurrentCall,
@@ -272,7 +272,7 @@ class TurnOrder:
     held: Annotated[tuple[HeldCall, ...], Field(max_length=1_000)] = ()
     results: Annotated[tuple[ResultOrder, ...], Field(max_length=MAX_BATCH)] = ()
     renewals: Annotated[tuple[RenewalOrder, ...], Field(max_length=MAX_BATCH)] = ()
-    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
     ending: bool = False
 
 

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.dashboard_files import accepts_gzip
+from mailboat.api.operations import LONGEST_WAIT_SECONDS
 from mailboat.api.process_views import HistoryView
 from mailboat.api.records import CallerView, CommandView, ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.api.stream_events import MEDIA_TYPE
@@ -27,7 +28,6 @@ from mailboat.http.examples import CALLER, FORGOTTEN, HISTORY, PUBLISHER, STATUS
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (
     LONGEST_NAME,
-    MAX_WAIT_SECONDS,
     NEXT_PAGE,
     CurrentCall,
     Ports,
@@ -66,7 +66,7 @@ class SuspendOrder:
     """
 
     seconds: Annotated[float, Field(ge=MIN_SUSPENDED_SECONDS, le=MAX_SUSPENDED_SECONDS)] | None = None
-    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -78,7 +78,7 @@ class ResumeOrder:
         wait_seconds: How long to wait for the subscriber's answer.
     """
 
-    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
 
 
 _OPERATION: Final = operation(Verb.VIEW, "The event stream")

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
+from mailboat.api.operations import LONGEST_WAIT_SECONDS
 from mailboat.api.records import CommandView, QueuePage, QueueView
 from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
@@ -20,7 +21,6 @@ from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (
     MAX_OFFSET,
     MAX_PAGE,
-    MAX_WAIT_SECONDS,
     NEXT_PAGE,
     ApiPorts,
     CurrentCall,
@@ -52,7 +52,7 @@ class ClearOrder:
     """
 
     max_items: Annotated[int, Field(ge=1, le=MAX_OFFSET)] | None = None
-    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
 
 
 FromOffset = Annotated[int, Query(description="First offset of the page.", ge=0, le=MAX_OFFSET)]

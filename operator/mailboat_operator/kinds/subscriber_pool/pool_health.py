@@ -1,4 +1,4 @@
-"""How a pool's members, autoscaler and publishers are, as conditions and Events.
+"""How a pool's members and publishers are, as conditions and Events.
 
 Lagging begins at `spec.laggingFrom` packages and ends at half of it, and speaks of members that serve: one that is new
 has its whole backlog left, which `CaughtUp` shows. If no agent answers, the last findings stay, until no publisher has
