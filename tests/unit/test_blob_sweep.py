@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.blobs.port import BlobInfo
-from mailboat.blobs.sweep import ReferencedDigests, SweepDecision, fate_of, new_figures, plan_sweep
+from mailboat.blobs.sweep import ReferencedDigests, SweepDecision, decide_sweep, new_figures, plan_sweep
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 DIGESTS = st.binary(min_size=32, max_size=32)
@@ -48,4 +48,4 @@ def test_only_what_is_old_and_named_by_none_goes() -> None:
 
 
 def test_a_blob_of_exactly_the_grace_period_is_young() -> None:
-    assert fate_of(blob("a", 10), ReferencedDigests(), NOW - timedelta(seconds=10)) is SweepDecision.YOUNG
+    assert decide_sweep(blob("a", 10), ReferencedDigests(), NOW - timedelta(seconds=10)) is SweepDecision.YOUNG

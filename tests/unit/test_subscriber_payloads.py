@@ -6,6 +6,7 @@ import hashlib
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -198,6 +199,16 @@ def test_binaries_are_fetched_ahead_while_the_target_asks_for_them(payloads: Pay
                 assert hashlib.sha256(stream.read()).digest() == binary.digest
         payloads.expect(coming[number + 1 :])
     assert [thread for thread, _ in store.opened] == ["MainThread", "MainThread", "prefetch"]
+
+
+def test_the_limit_of_packages_is_not_one_of_binaries_also_if_fetched_ahead(store: NotingStore) -> None:
+    payloads = Payloads(store, ReferenceCodec(), no_pieces(), max_bytes=10)
+    first, large = with_binaries(store, b"first"), with_binaries(store, b"x" * 11)
+    with closing(payloads):
+        for one in (first, large):
+            payloads.expect([one])
+            with payloads.opener(one.binaries)(one.binaries[0].digest) as stream:
+                assert len(stream.read()) == one.binaries[0].length_bytes
 
 
 def test_binaries_that_the_target_holds_are_fetched_ahead_no_more(payloads: Payloads, store: NotingStore) -> None:

@@ -86,10 +86,10 @@ SweepFigures = dict[SweepDecision, Tally]
 
 def new_figures() -> SweepFigures:
     """Nothing counted yet."""
-    return {fate: Tally() for fate in SweepDecision}
+    return {decision: Tally() for decision in SweepDecision}
 
 
-def fate_of(info: BlobInfo, referenced: ReferencedDigests, stored_before: datetime) -> SweepDecision:
+def decide_sweep(info: BlobInfo, referenced: ReferencedDigests, stored_before: datetime) -> SweepDecision:
     """What a sweep does with one blob."""
     if info.digest in referenced:
         return SweepDecision.REFERENCED
@@ -101,9 +101,9 @@ def plan_sweep(
 ) -> Iterator[BlobInfo]:
     """The blobs that may go, as a stream; all are counted in `figures` as they come by."""
     for info in blobs:
-        fate = fate_of(info, referenced, stored_before)
-        figures[fate].add(info)
-        if fate is SweepDecision.REMOVABLE:
+        decision = decide_sweep(info, referenced, stored_before)
+        figures[decision].add(info)
+        if decision is SweepDecision.REMOVABLE:
             yield info
 
 

@@ -69,7 +69,7 @@ def parse_target(text: str) -> TargetLocation:
 def open_target(text: str, failpoints: Failpoints | None = None, *, is_known: bool = False) -> Target:
     """Open or create a target to import into. Raises: UsageError; as the targets' own openers.
 
-    `is_known`: This process has checked all of a `sqlite:` or `files:` target before.
+    `is_known`: Skip the integrity check of a `sqlite:` or `files:` target: this process has made it before.
     """
     location = parse_target(text)
     if location.kind == SQLITE:
@@ -83,7 +83,7 @@ def open_target(text: str, failpoints: Failpoints | None = None, *, is_known: bo
 def opened_ledger(text: str, *, is_known: bool = False) -> Iterator[TargetLedger]:
     """A target's ledger, also while a subscriber imports into it: for status and redrives.
 
-    `is_known`: The file is not read as a whole to check it.
+    `is_known`: Skip the integrity check, which reads the whole file.
 
     Raises:
         SourceMissingError: There is no such target.

@@ -22,7 +22,7 @@ from mailboat.blobs.sweep import (
     ReferencedDigests,
     SweepDecision,
     SweepFigures,
-    fate_of,
+    decide_sweep,
     new_figures,
     plan_sweep,
 )
@@ -171,7 +171,7 @@ def blobs_with_fates(workspace: Workspace, watch: SweepWatch | None = None) -> I
     """All blobs, each with what a sweep would do with it, as a stream."""
     stored_before, references = _stored_before(workspace), read_references(workspace, watch)
     for info in _watched(workspace.blobs.list(), watch):
-        fate = fate_of(info, references.digests, stored_before)
+        fate = decide_sweep(info, references.digests, stored_before)
         yield info, SweepDecision.REFERENCED if references.unreadable and fate is SweepDecision.REMOVABLE else fate
 
 

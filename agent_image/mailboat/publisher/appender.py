@@ -137,9 +137,9 @@ class Appender:
         # Read before the append: no message of these requests has a lower offset, so a later search begins here.
         next_offset = self._ports.journal.bounds(self._topic).next_offset
         intents = [
-            Intent(_named(request), request.fingerprint, request.message.package_id, identity, next_offset)
-            for request in fresh
-            if request.is_named
+            Intent(_named(one), one.fingerprint, one.message.package_id, identity, next_offset)
+            for one in fresh
+            if one.is_named
         ]
         # Durable before the append: after a crash the intents say what to search for.
         self._ports.state.store_intents(intents)
@@ -224,16 +224,16 @@ class Appender:
 
     def _doubt_lost(self, ends: Sequence[SourceEnd]) -> None:
         lost = [end for end in ends if not self._is_there(end.offset, end.package_id)]
-        for intent in lost:
+        for end in lost:
             _LOG.warning(
                 "topic %s lost its offset %d, package %s: the next --changed of %s publishes all of it again",
                 self._topic,
-                intent.offset,
-                intent.package_id,
-                intent.uri,
+                end.offset,
+                end.package_id,
+                end.uri,
             )
         if lost:
-            self._ports.state.doubt({intent.source_id: () for intent in lost})
+            self._ports.state.doubt({end.source_id: () for end in lost})
 
     def _doubt_newly_followed(self, batch: Sequence[Prepared], identity: LogIdentity) -> None:
         published = self._ports.state.published

@@ -3,8 +3,8 @@
 Only sources that `publish_changed` has seen are followed. What a package will change is staged under its package id and
 taken over with its receipt, so that memory and log can't part over a crash, nor over another process that builds for
 the same request. Each source remembers its last package, whose loss from the log puts all of it in doubt. All in SQLite
-tables, sorted as paths are walked, so a tree of a million nodes needs no memory. Part of `PublisherState`, whose lock
-and transactions it uses.
+tables, sorted as paths are walked, so a tree of a million nodes needs no memory. Part of `PublisherState`, whose
+transactions it uses. It takes no lock: `StateFile` says which threads may call it.
 """
 
 from __future__ import annotations

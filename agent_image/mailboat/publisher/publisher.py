@@ -247,7 +247,7 @@ class Publisher:
         # Cleared first: after a failure, `_publish_all` flushes again and must not repeat this batch.
         batch, pending[:] = list(pending), []
         try:
-            placed = self._appender.append([request.prepared for request in batch])
+            placed = self._appender.append([preparation.prepared for preparation in batch])
         except Exception as error:
             for preparation in batch:
                 self._ports.meter.refused(error)

@@ -30,7 +30,7 @@ from mailboat.sqlite_file import Schema, application_of, apply_schema, transacti
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 
 Synchronous = Literal["FULL", "OFF"]
-"""OFF is for tests whose crashes are not those of a machine."""
+"""OFF is for tests that kill processes, but never the machine."""
 
 _FIRST_SCHEMA: Final = (
     """CREATE TABLE intents (
@@ -50,7 +50,8 @@ _FIRST_SCHEMA: Final = (
     source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (source_id, key)
 ) WITHOUT ROWID""",
 )
-# Version 1 staged by request id. What was staged then is forgotten: at worst, `--changed` publishes it again.
+# Files of version 1 had a table `staged` by request id, which `_FIRST_SCHEMA` no longer makes. What was staged then is
+# forgotten: at worst, `--changed` publishes it again. `rank` keeps the order in which a package changes its nodes.
 _STAGED_SCHEMA: Final = (
     "DROP TABLE IF EXISTS staged",
     "ALTER TABLE sources ADD COLUMN at_offset INTEGER",
@@ -114,7 +115,11 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
 
 
 class StateFile:
-    """The open file, for several threads: one at a time has the connection. Failures come as ours."""
+    """The open file. Failures come as ours.
+
+    `rows` and `transaction` are for all threads. `connection` is for `PublishedTrees` alone, which takes no guard: only
+    the thread that publishes calls it, or one within `transaction` or `PublisherLocks.exclusive`, which hold the guard.
+    """
 
     def __init__(self, path: Path, synchronous: Synchronous = "FULL") -> None:
         """Open it, or make it. Raises: see `open_database`."""
@@ -167,6 +172,7 @@ _ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(
     {
         Fault.FULL: StorageFullError,
         Fault.READ_ONLY: StorageReadOnlyError,
+        # In a folder that may not be written, SQLite cannot open its log, and says only that.
         Fault.NOT_OPENED: StorageReadOnlyError,
         Fault.BUSY: PublisherBusyError,
         Fault.DAMAGED: PublisherStateCorruptError,

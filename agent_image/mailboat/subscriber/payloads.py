@@ -1,8 +1,8 @@
 """Packages that do not travel in their message, and large binaries: fetched to disk, checked, a few ahead, in order.
 
 Nothing of a package is parsed before all of it was read and has the digest and the length that the message promises.
-Memory is bounded: up to 1 MiB of each is kept in memory, the rest on disk, a handful at a time. Binaries are fetched
-ahead as long as the target asks for them: one that it holds already is not asked for, and ends that until the next is.
+Memory is bounded: up to 1 MiB of each is kept in memory, the rest on disk, a handful at a time. Prefetching of binaries
+stops once the target skips one, which it has already, and resumes when it asks for one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from mailboat.model.pieces import is_run
 from mailboat.subscriber.piece_store import SPOOL_BYTES, PieceStore
 from mailboat.wire.node_bodies import OpenBinary
 
-_PIECE_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 256 * 1024
 _AHEAD: Final = 4
+"""Prefetched payloads: each has a thread, and a file of up to `_AHEAD_BYTES`."""
 _MOST_RUNNING: Final = 2 * _AHEAD
 """Where so many fetches hang, dropped ones among them, none is begun ahead of time."""
 
@@ -40,8 +41,8 @@ _AHEAD_BYTES: Final = 64 * 1024 * 1024
 _BINARY: Final = "binary:"
 
 
-def _wait_on() -> None:
-    """Waits as long as it takes."""
+def _no_timeout() -> None:
+    """The check of a caller without a time limit."""
 
 
 class Payloads:
@@ -61,12 +62,14 @@ class Payloads:
         """The whole package, checked, as a seekable stream that the caller closes.
 
         Args:
-            message: It carries a reference to its package.
+            message: A message with a reference to its package.
             offset: Where it stands.
             check: Called now and then, also while a store makes the subscriber wait; raises at the timeout.
 
         Raises:
             BlobMissingError, BlobCorruptError, LimitExceededError, ReferenceRefusedError, StorageFullError.
+            PackageCorruptError: The message has no reference, or one to another package than its digest says.
+            RetryableError: No thread could be started.
             PiecesMissingError, JournalUnavailableError: Of a package that travels in pieces.
         """
         text = message.payload_ref
@@ -78,6 +81,11 @@ class Payloads:
         if coming is None:
             reference = self._references.parse(text)
             _check_digest(message, reference)
+            if reference.length_bytes > self._max_bytes:
+                raise LimitExceededError(
+                    f"a package of {reference.length_bytes} bytes is beyond the limit of {self._max_bytes}",
+                    limit=self._max_bytes,
+                )
             coming = self._begin(reference, "fetch")
         return coming.result(check)
 
@@ -88,24 +96,25 @@ class Payloads:
             if message.payload_ref is not None:
                 wanted.setdefault(message.payload_ref, self._reference_of(message))
             for binary in message.binaries:
-                wanted.setdefault(_name(binary.digest), BlobReference(binary.digest, binary.length_bytes))
-        for passed in [name for name in self._coming if name not in wanted]:
+                wanted.setdefault(_key_of(binary.digest), BlobReference(binary.digest, binary.length_bytes))
+        for passed in [key for key in self._coming if key not in wanted]:
             self._coming.pop(passed).drop()  # skipped without being opened
             # A binary that nothing opened is one that the target has: those of the next packages are likely there, too.
             self._are_binaries_asked_for &= not passed.startswith(_BINARY)
         # A dropped fetch may still hang in its store: it counts until its thread ends.
         self._running = [fetch for fetch in self._running if fetch.is_running]
-        for name, reference in wanted.items():
+        for key, reference in wanted.items():
             if len(self._running) >= _MOST_RUNNING:
                 return
-            if self._is_fetched_ahead(name, reference) and reference is not None:
-                self._coming[name] = self._begin(reference, "prefetch")
+            if self._is_fetched_ahead(key, reference) and reference is not None:
+                self._coming[key] = self._begin(reference, "prefetch")
 
-    def _is_fetched_ahead(self, name: str, reference: BlobReference | None) -> bool:
-        if reference is None or name in self._coming or len(self._coming) >= _AHEAD:
+    def _is_fetched_ahead(self, key: str, reference: BlobReference | None) -> bool:
+        if reference is None or key in self._coming or len(self._coming) >= _AHEAD:
             return False
-        is_asked_for = self._are_binaries_asked_for or not name.startswith(_BINARY)
-        return is_asked_for and reference.length_bytes <= _AHEAD_BYTES
+        is_asked_for = self._are_binaries_asked_for or not key.startswith(_BINARY)
+        # A package beyond the limit is refused when its turn comes.
+        return is_asked_for and reference.length_bytes <= min(_AHEAD_BYTES, self._max_bytes)
 
     def _reference_of(self, message: PackageMessage) -> BlobReference | None:
         """What it refers to; None where that is refused when its turn comes, or travels otherwise."""
@@ -127,7 +136,7 @@ class Payloads:
         self.forget()
         self.pieces.close()
 
-    def opener(self, binaries: Sequence[Binary], check: Callable[[], None] = _wait_on) -> OpenBinary:
+    def opener(self, binaries: Sequence[Binary], check: Callable[[], None] = _no_timeout) -> OpenBinary:
         """Opens the binaries of a message by digest. Raises when called: BlobMissingError, BlobCorruptError.
 
         Args:
@@ -139,7 +148,7 @@ class Payloads:
 
     def _open_blob(self, digest: bytes, length_bytes: int | None, check: Callable[[], None]) -> BinaryIO:
         self._are_binaries_asked_for = True
-        coming = self._coming.pop(_name(digest), None)
+        coming = self._coming.pop(_key_of(digest), None)
         if coming is not None:
             return coming.result(check)
         if length_bytes is None:
@@ -151,26 +160,21 @@ class Payloads:
             length_bytes = known.length_bytes
         return self._blobs.open(digest, length_bytes)
 
-    def _begin(self, reference: BlobReference, name: str) -> Fetch:
-        begun = Fetch(partial(self._fetch, reference), name)
+    def _begin(self, reference: BlobReference, thread_name: str) -> Fetch:
+        begun = Fetch(partial(self._fetch, reference), thread_name)
         self._running.append(begun)
         return begun
 
     def _fetch(self, reference: BlobReference, check: Callable[[], None]) -> BinaryIO:
-        if reference.length_bytes > self._max_bytes:
-            raise LimitExceededError(
-                f"a package of {reference.length_bytes} bytes is beyond the limit of {self._max_bytes}",
-                limit=self._max_bytes,
-            )
         spool = cast("BinaryIO", SpooledTemporaryFile(SPOOL_BYTES, dir=self.pieces.spool))  # noqa: SIM115  # the caller closes it
         try:
             with (
                 TranslatedFailures(self.pieces.place),
                 self._blobs.open(reference.digest, reference.length_bytes) as stream,
             ):
-                while piece := stream.read(_PIECE_BYTES):
+                while chunk := stream.read(_READ_BYTES):
                     check()
-                    spool.write(piece)
+                    spool.write(chunk)
                 spool.seek(0)
         except BaseException:
             discard(spool)
@@ -178,7 +182,7 @@ class Payloads:
         return spool
 
 
-def _name(digest: bytes) -> str:
+def _key_of(digest: bytes) -> str:
     return f"{_BINARY}{digest.hex()}"
 
 
