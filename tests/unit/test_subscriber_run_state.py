@@ -7,7 +7,7 @@ from mailboat.journal.port import Record, RecordBatch
 from mailboat.model.identifiers import Offset
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.subscriber.continuity import ANY_PUBLISHER, MAX_PASSED_OVER
-from mailboat.subscriber.importer import Outcome
+from mailboat.subscriber.importer import BatchOutcome
 from mailboat.subscriber.run_state import PortionResult, RunState, decide_portion, is_at_goal, is_worth_a_commit
 
 LOG = LogIdentity("cluster", "topic")
@@ -28,25 +28,25 @@ def opened(at: int = 0, *, may_replay: bool = False) -> RunState:
 @pytest.mark.parametrize(
     ("outcome", "count", "result"),
     [
-        (Outcome(done=0, is_waiting=True), 3, PortionResult.WAIT),
-        (Outcome(done=2, is_waiting=True), 3, PortionResult.ADVANCE),
-        (Outcome(done=3), 3, PortionResult.ADVANCE),
-        (Outcome(done=0, error=ERROR), 1, PortionResult.FAIL),
-        (Outcome(done=0, error=ERROR), 3, PortionResult.NARROW),
-        (Outcome(done=2, error=ERROR), 3, PortionResult.NARROW),
+        (BatchOutcome(done=0, is_waiting=True), 3, PortionResult.WAIT),
+        (BatchOutcome(done=2, is_waiting=True), 3, PortionResult.ADVANCE),
+        (BatchOutcome(done=3), 3, PortionResult.ADVANCE),
+        (BatchOutcome(done=0, error=ERROR), 1, PortionResult.FAIL),
+        (BatchOutcome(done=0, error=ERROR), 3, PortionResult.NARROW),
+        (BatchOutcome(done=2, error=ERROR), 3, PortionResult.NARROW),
     ],
 )
-def test_portion_result_follows_from_the_outcome(outcome: Outcome, count: int, result: PortionResult) -> None:
+def test_portion_result_follows_from_the_outcome(outcome: BatchOutcome, count: int, result: PortionResult) -> None:
     assert decide_portion(outcome, count) is result
 
 
 def test_skipped_records_alone_are_committed_only_when_there_are_many() -> None:
     state = opened()
-    assert is_worth_a_commit(state, Outcome(done=1, imported=1), max_skipped=10)
-    assert is_worth_a_commit(state, Outcome(done=1, dropped=1), max_skipped=10)
-    assert not is_worth_a_commit(state, Outcome(done=9), max_skipped=10)
-    assert is_worth_a_commit(state, Outcome(done=10), max_skipped=10)
-    assert not is_worth_a_commit(state, Outcome(done=10, imported=1, error=ERROR), max_skipped=10)
+    assert is_worth_a_commit(state, BatchOutcome(done=1, imported=1), max_skipped=10)
+    assert is_worth_a_commit(state, BatchOutcome(done=1, dropped=1), max_skipped=10)
+    assert not is_worth_a_commit(state, BatchOutcome(done=9), max_skipped=10)
+    assert is_worth_a_commit(state, BatchOutcome(done=10), max_skipped=10)
+    assert not is_worth_a_commit(state, BatchOutcome(done=10, imported=1, error=ERROR), max_skipped=10)
 
 
 def test_the_goal_counts_only_after_a_read_and_with_all_statuses_sent() -> None:

@@ -44,8 +44,7 @@ from mailboat.subscriber.failures import (
     note_given_up,
     refuse_defect,
 )
-from mailboat.subscriber.importer import Importer, decode_record, refused_record, run_hook
-from mailboat.subscriber.importer import Outcome as ImportOutcome
+from mailboat.subscriber.importer import BatchOutcome, Importer, decode_record, refused_record, run_hook
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import ImportRecorder
@@ -86,7 +85,7 @@ class ImportCounts:
         self.attempts = 0
         self.given_up: int | None = None
 
-    def count(self, outcome: ImportOutcome) -> None:
+    def count(self, outcome: BatchOutcome) -> None:
         """Count a commit."""
         with self._lock:
             self.commits += 1

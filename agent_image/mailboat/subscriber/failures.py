@@ -40,7 +40,7 @@ from mailboat.model.messages import Action, FailureCause, PackageMessage, Packag
 from mailboat.model.paths import ROOT, NodePath, first_paths, is_within
 from mailboat.model.positions import Position
 from mailboat.subscriber.admission import Admission, Exposure, StopAskedError
-from mailboat.subscriber.importer import Importer, Outcome, decode_record
+from mailboat.subscriber.importer import BatchOutcome, Importer, decode_record
 from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 
 _TRANSIENT_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTimeoutError, ProcessorFailedError)
@@ -307,7 +307,7 @@ class Redriven(NamedTuple):
     """An entry of the error queue that was imported after all."""
 
     offset: Offset
-    outcome: Outcome
+    outcome: BatchOutcome
 
 
 class StillGivenUp(NamedTuple):
@@ -363,7 +363,7 @@ class Redriver:
                 self._ports.target.ledger.refuse_redrive(entry.offset, cause)
                 yield StillGivenUp(entry.offset, cause)
 
-    def _import(self, entry: GivenUp, position: Position, end: Offset | None) -> Outcome:
+    def _import(self, entry: GivenUp, position: Position, end: Offset | None) -> BatchOutcome:
         record = self._record(entry)
         message = decode_record(record)
         # Both refusals come before the transaction: a refused entry changes nothing in the target.

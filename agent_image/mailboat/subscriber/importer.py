@@ -64,7 +64,7 @@ TRIES: Final = 4
 
 
 @dataclass(slots=True)
-class Outcome:
+class BatchOutcome:
     """The result of importing records into one batch, which may still be rolled back.
 
     Attributes:
@@ -141,17 +141,17 @@ class Outcome:
         """Count jobs that were added to the batch."""
         self.jobs += jobs
 
-    def end(self, done: int) -> Outcome:
+    def end(self, done: int) -> BatchOutcome:
         """End the batch after so many records."""
         self.done = done
         return self
 
-    def wait(self, done: int, message: PackageMessage | None) -> Outcome:
+    def wait(self, done: int, message: PackageMessage | None) -> BatchOutcome:
         """End the batch before a package that is not to be imported yet."""
         self.done, self.message, self.is_waiting = done, message, True
         return self
 
-    def fail(self, done: int, message: PackageMessage | None, error: Exception) -> Outcome:
+    def fail(self, done: int, message: PackageMessage | None, error: Exception) -> BatchOutcome:
         """End the batch before a record that failed."""
         self.done, self.message, self.error = done, message, error
         return self
@@ -218,9 +218,9 @@ class Importer:
         is_silent = not settings.is_editable and not settings.job_rules
         self._is_bare = admission is None and not has_hooks and is_silent and not settings.roots
 
-    def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
+    def import_records(self, batch: Batch, records: Sequence[Record]) -> BatchOutcome:
         """Import into the batch, in order. Failures are part of the outcome; StopAskedError is raised."""
-        outcome = Outcome(done=len(records))
+        outcome = BatchOutcome(done=len(records))
         heavy = self._settings.heavy_bytes
         runs = PackageRuns(self._settings, self._ports, records if self._is_bare else ())
         run, index = None, -1
@@ -260,7 +260,7 @@ class Importer:
                 self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
         return outcome
 
-    def _import_run(self, batch: Batch, run: Run, index: int, outcome: Outcome) -> tuple[int, Run | None]:
+    def _import_run(self, batch: Batch, run: Run, index: int, outcome: BatchOutcome) -> tuple[int, Run | None]:
         """Import as much of a run as the target takes; the next record, and the run if it goes on behind that."""
         taken, count = batch.apply_subtrees(run.subtrees, index - run.begin)
         outcome.add(taken, count)
@@ -300,7 +300,7 @@ class Importer:
 
     # ---------------------------------------------------------------------------------------------------- one package
 
-    def _import(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
+    def _import(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: BatchOutcome) -> None:
         """Import, skip or drop one package. Raises: _NotYetError, StopAskedError, and whatever it fails with."""
         if not self.is_wanted(message):
             outcome.skip(offset)
@@ -323,7 +323,7 @@ class Importer:
         self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
 
     def _is_admitted(
-        self, admission: Admission, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome
+        self, admission: Admission, batch: Batch, offset: Offset, message: PackageMessage, outcome: BatchOutcome
     ) -> bool:
         passage = admission.decide(offset, message, is_first=not outcome.has_effect)
         if passage is AdmissionDecision.IMPORT:
@@ -336,7 +336,7 @@ class Importer:
         outcome.confirmed(self.confirm(batch, offset, message, PackageStatus.REMOVED, golden))
         return False
 
-    def _change(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
+    def _change(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: BatchOutcome) -> None:
         """Call the hook of an admitted package, and change the target."""
         hooks, is_invalidation = self._hooks, message.action is Action.INVALIDATE
         # a roll-back of the batch calls it again

@@ -21,7 +21,7 @@ from mailboat.model.positions import Position
 from mailboat.subscriber.failures import Redriven, StillGivenUp, Verdict
 from mailboat.subscriber.figures import ImportedBatch, ReadinessGauge, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.hooks import AfterCalls
-from mailboat.subscriber.importer import Outcome
+from mailboat.subscriber.importer import BatchOutcome
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.tracing import TracedPackage
@@ -125,7 +125,7 @@ class Reporter:
         self._stored_offset = stored_offset
         self._held_back = held_back
 
-    def advanced(self, position: Position, outcome: Outcome, *, is_committed: bool, has_more: bool) -> None:
+    def advanced(self, position: Position, outcome: BatchOutcome, *, is_committed: bool, has_more: bool) -> None:
         """Records were done."""
         before = self._snapshot
         is_current = self.is_at_end and not has_more
@@ -143,7 +143,9 @@ class Reporter:
         )
         self._announce()
 
-    def passed(self, last: Record, outcome: Outcome, message: PackageMessage | None, part: BulkPart | None) -> None:
+    def passed(
+        self, last: Record, outcome: BatchOutcome, message: PackageMessage | None, part: BulkPart | None
+    ) -> None:
         """Records were done; what their last ones say.
 
         Args:
@@ -271,7 +273,7 @@ class ImportRecorder:
         if self._meter is not None:
             self._meter.confirmed(self._clock.monotonic() - began)
 
-    def committed(self, records: Sequence[Record], outcome: Outcome, began: float) -> None:
+    def committed(self, records: Sequence[Record], outcome: BatchOutcome, began: float) -> None:
         """Report that the first `outcome.done` of the records are durable."""
         if not self._is_on or not outcome.imported:
             return

@@ -18,7 +18,7 @@ from mailboat.journal.port import Record, RecordBatch
 from mailboat.model.identifiers import Offset
 from mailboat.model.positions import Position
 from mailboat.subscriber.continuity import ANY_PUBLISHER, MAX_PASSED_OVER
-from mailboat.subscriber.importer import Outcome
+from mailboat.subscriber.importer import BatchOutcome
 
 BORDER_SECONDS: Final = 1.0
 """What is done between batches (idle commits, quiet builds, redrives) is done at most once in this time."""
@@ -96,7 +96,7 @@ class PortionResult(enum.Enum):
     """A package failed among others: everything is rolled back, and it is tried alone."""
 
 
-def decide_portion(outcome: Outcome, count: int) -> PortionResult:
+def decide_portion(outcome: BatchOutcome, count: int) -> PortionResult:
     """Decide what follows when `count` records were tried."""
     if outcome.is_waiting and outcome.done == 0:
         return PortionResult.WAIT
@@ -105,7 +105,7 @@ def decide_portion(outcome: Outcome, count: int) -> PortionResult:
     return PortionResult.FAIL if outcome.done == 0 and count == 1 else PortionResult.NARROW
 
 
-def is_worth_a_commit(state: RunState, outcome: Outcome, max_skipped: int) -> bool:
+def is_worth_a_commit(state: RunState, outcome: BatchOutcome, max_skipped: int) -> bool:
     """Whether a batch is committed: it has an effect, or so much was skipped that the position is stored."""
     return outcome.error is None and (outcome.has_effect or state.skipped + outcome.done >= max_skipped)
 

@@ -40,7 +40,7 @@ from mailboat.subscriber.failures import (
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.golden_watch import GoldenWatch
 from mailboat.subscriber.hooks import AfterCalls
-from mailboat.subscriber.importer import Importer, Outcome, decode_record
+from mailboat.subscriber.importer import BatchOutcome, Importer, decode_record
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import ImportRecorder, Reporter
@@ -351,7 +351,7 @@ class Subscriber:
             case _:
                 self._state.backlog.narrow(outcome.done)
 
-    def _import(self, records: Sequence[Record]) -> tuple[Outcome, bool]:
+    def _import(self, records: Sequence[Record]) -> tuple[BatchOutcome, bool]:
         """Import the records in one transaction; the outcome, and whether it was committed."""
         state = self._state
         self._commands.begin()
@@ -374,7 +374,7 @@ class Subscriber:
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
         return outcome, True
 
-    def _advance(self, records: Sequence[Record], outcome: Outcome, *, is_committed: bool) -> None:
+    def _advance(self, records: Sequence[Record], outcome: BatchOutcome, *, is_committed: bool) -> None:
         state = self._state
         state.advance(records, outcome.done, is_committed=is_committed)
         if is_committed:
@@ -493,7 +493,7 @@ class Subscriber:
         except MailboatError:
             return False  # it is done, or reported, when the pause is over
 
-    def _wait_for_golden(self, record: Record, outcome: Outcome) -> None:
+    def _wait_for_golden(self, record: Record, outcome: BatchOutcome) -> None:
         """Wait for the golden subscriber's status of the package, for some time; then the package is tried again."""
         golden = self._golden
         if golden is None or outcome.message is None:
