@@ -240,7 +240,8 @@ class FailureHandler:
                 return Verdict(False, pause, False, counted - 1, cause, publisher)
 
     def _store(self, offset: Offset, count: int, cause: FailureCause, pause: float) -> None:
-        # stored before the pause, so that a process killed during it does not start to count from zero
+        # Stored before the pause, so that a process killed during it does not start to count from zero. A crash before
+        # it costs an attempt that is not counted, and never content, which commits with its position alone.
         attempt = Attempt(offset, count, cause, milliseconds_now(self._ports.clock) + int(pause * 1000))
         self._ports.target.ledger.store_attempt(attempt)
         self.attempt = attempt
