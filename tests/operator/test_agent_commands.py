@@ -55,7 +55,7 @@ def argued(pod: Mapping[str, Any]) -> Iterator[Argued]:
 
 
 @pytest.fixture
-def around(stored: Any) -> WorkloadContext:
+def context(stored: Any) -> WorkloadContext:
     journal = stored("Journal")
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
     claim = {"metadata": {"name": "content"}, "spec": {"accessModes": ["ReadWriteMany"]}}
@@ -95,9 +95,9 @@ def check(found: Sequence[Argued], commands: Sequence[str]) -> None:
         assert not unused, f"no argument takes {unused}"
 
 
-def test_the_command_of_a_publisher_is_known(stored: Any, around: WorkloadContext) -> None:
+def test_the_command_of_a_publisher_is_known(stored: Any, context: WorkloadContext) -> None:
     publisher = stored("Publisher", {"image": None})
-    check(list(workloads(plan_publisher(publisher, around))), ["agent run"])
+    check(list(workloads(plan_publisher(publisher, context))), ["agent run"])
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_the_command_of_a_publisher_is_known(stored: Any, around: WorkloadContex
     ids=["broadcast", "seeded", "shared"],
 )
 def test_the_commands_of_a_pool_are_known(
-    change: Any, commands: Sequence[str], stored: Any, around: WorkloadContext
+    change: Any, commands: Sequence[str], stored: Any, context: WorkloadContext
 ) -> None:
-    check(list(workloads(plan_pool(stored("SubscriberPool", change), around))), commands)
+    check(list(workloads(plan_pool(stored("SubscriberPool", change), context))), commands)
 
 
 def test_the_command_of_job_workers_is_known(stored: Any) -> None:

@@ -39,8 +39,8 @@ def test_children_are_rendered_as_they_were(
 ) -> None:
     journal = stored(manifest_of("Journal"))
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
-    around = WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
-    made = plan(stored(manifest_of(kind)), around)
+    context = WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
+    made = plan(stored(manifest_of(kind)), context)
     manifests = [action.manifest for action in made.actions if isinstance(action, Apply | Create)]
     text = yaml.safe_dump_all([*manifests, {"status": made.status}], sort_keys=True)
     file = GOLDEN / f"{kind.lower()}.yaml"

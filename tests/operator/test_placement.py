@@ -33,7 +33,7 @@ def stored(manifest: dict[str, Any]) -> Any:
     return decode({**manifest, "metadata": metadata})
 
 
-def around(manifest_of: Callable[..., dict[str, Any]]) -> WorkloadContext:
+def context(manifest_of: Callable[..., dict[str, Any]]) -> WorkloadContext:
     journal = stored(manifest_of("Journal"))
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
     return WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), NOW)
@@ -46,7 +46,7 @@ def children(plan: Any) -> dict[ChildKey, Any]:
 @pytest.fixture
 def workload(manifest_of: Any) -> Any:
     """The StatefulSet of a pool with the template."""
-    plan = plan_pool(stored(manifest_of("SubscriberPool", {"template": TEMPLATE})), around(manifest_of))
+    plan = plan_pool(stored(manifest_of("SubscriberPool", {"template": TEMPLATE})), context(manifest_of))
     return children(plan)[ChildKey("StatefulSet", "edge")]
 
 
@@ -98,17 +98,17 @@ def test_containers_of_the_template_keep_their_probes_and_variables(pod: Any) ->
 
 
 def test_a_seed_is_restored_before_the_containers_of_the_user(manifest_of: Any) -> None:
-    journal = around(manifest_of)
+    journal = context(manifest_of)
     pool = stored(manifest_of("SubscriberPool", {"template": TEMPLATE, "seed": {"snapshot": "edge"}}))
     pod = children(plan_pool(pool, journal))[ChildKey("StatefulSet", "edge")]["spec"]["template"]
     assert [init_container["name"] for init_container in pod["spec"]["initContainers"]] == ["mailboat-seed", "settings"]
 
 
 def test_members_without_constraints_are_spread_over_nodes_and_publishers_are_not(manifest_of: Any) -> None:
-    pool = children(plan_pool(stored(manifest_of("SubscriberPool")), around(manifest_of)))
+    pool = children(plan_pool(stored(manifest_of("SubscriberPool")), context(manifest_of)))
     [spread] = pool[ChildKey("StatefulSet", "edge")]["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
-    author = children(plan_publisher(stored(manifest_of("Publisher")), around(manifest_of)))
+    author = children(plan_publisher(stored(manifest_of("Publisher")), context(manifest_of)))
     assert "topologySpreadConstraints" not in author[ChildKey("StatefulSet", "author")]["spec"]["template"]["spec"]
 
 
@@ -119,7 +119,7 @@ def test_driver_and_executors_of_a_build_run_where_its_template_says(engine: str
         "schedule": None,
         "template": {"metadata": TEMPLATE["metadata"], "spec": {**PLACEMENT, "imagePullSecrets": [{"name": "more"}]}},
     }
-    seen = BuildObservation(around(manifest_of), stored(manifest_of("Publisher")), is_served=True)
+    seen = BuildObservation(context(manifest_of), stored(manifest_of("Publisher")), is_served=True)
     plan = plan_build(stored(manifest_of("PackageBuild", change)), seen)
     [spec] = [one["spec"] for key, one in children(plan).items() if key.kind.startswith("SparkApplication")]
     pods = (

@@ -54,8 +54,8 @@ def build(status: dict[str, Any] | None = None, **spec: Any) -> Any:
 def seen(*children: dict[str, Any], now: datetime = NOW, **changes: Any) -> BuildObservation:
     """Everything is there, and the children that are given."""
     live = {key_of(child): child for child in children}
-    around = WorkloadContext(changes.pop("journal", JOURNAL), SECRETS, live, AgentImage("mailboat:1"), now)
-    return replace(BuildObservation(around, PUBLISHER, image=AgentImage("spark:1", "Never")), **changes)
+    context = WorkloadContext(changes.pop("journal", JOURNAL), SECRETS, live, AgentImage("mailboat:1"), now)
+    return replace(BuildObservation(context, PUBLISHER, image=AgentImage("spark:1", "Never")), **changes)
 
 
 def applications(plan: Plan) -> list[dict[str, Any]]:

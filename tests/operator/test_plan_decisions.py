@@ -82,7 +82,7 @@ TWO_MOUNTS = [{"name": "x", "mountPath": "/a"}, {"name": "x", "mountPath": "/b",
 TWO_PORTS = [{"containerPort": 80, "protocol": "TCP"}, {"name": "m", "containerPort": 90, "protocol": "TCP"}]
 
 
-def around(**changes: Any) -> WorkloadContext:
+def context(**changes: Any) -> WorkloadContext:
     return replace(WorkloadContext(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
 
 
@@ -189,7 +189,7 @@ def test_what_users_put_beside_an_agent_can_take_nothing_of_it() -> None:
         }
     }
     pool = made("SubscriberPool", "edge", {**POOL_SPEC, "template": template})
-    (workload,) = applied(plan_pool(pool, around()).actions, "StatefulSet")
+    (workload,) = applied(plan_pool(pool, context()).actions, "StatefulSet")
     spec = workload["spec"]["template"]["spec"]
     names = [volume["name"] for volume in spec["volumes"]]
     assert (len(names), names.count("u-config")) == (len(set(names)), 1)
@@ -208,7 +208,7 @@ def test_what_users_put_beside_an_agent_can_take_nothing_of_it() -> None:
 
 
 def pod_spec_of(resource: Any) -> Any:
-    plan = plan_publisher(resource, around()) if hasattr(resource.spec, "source") else plan_pool(resource, around())
+    plan = plan_publisher(resource, context()) if hasattr(resource.spec, "source") else plan_pool(resource, context())
     (workload,) = applied(plan.actions, "StatefulSet")
     return workload["spec"]["template"]["spec"]
 
@@ -250,7 +250,7 @@ def test_the_name_of_a_users_volume_fits(name: str) -> None:
 
 
 def test_a_members_name_is_its_pods_name() -> None:
-    (workload,) = applied(plan_pool(made("SubscriberPool", "edge", POOL_SPEC), around()).actions, "StatefulSet")
+    (workload,) = applied(plan_pool(made("SubscriberPool", "edge", POOL_SPEC), context()).actions, "StatefulSet")
     agent = workload["spec"]["template"]["spec"]["containers"][0]
     assert agent["args"][-2:] == ["--subscriber", "$(POD_NAME)"]
     assert workload["spec"]["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
@@ -267,7 +267,7 @@ def test_a_members_name_is_its_pods_name() -> None:
 )
 def test_a_pool_waits_only_for_one_that_can_be_waited_for(pools: Any, reason: str) -> None:
     pool = made("SubscriberPool", "edge", {**POOL_SPEC, "staging": {"waitFor": {"name": "gold"}}})
-    plan = plan_pool(pool, around(staging=pools))
+    plan = plan_pool(pool, context(staging=pools))
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == reason
     assert bool(plan.actions) is (reason == "PodsNotReady")
@@ -277,13 +277,13 @@ def test_what_is_being_deleted_needs_nothing() -> None:
     stamp = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
     pool = made("SubscriberPool", "edge", POOL_SPEC, **stamp)
     publisher = made("Publisher", "author", {"journalRef": {"name": "main"}}, **stamp)
-    for plan in (plan_pool(pool, around()), plan_publisher(publisher, around())):
+    for plan in (plan_pool(pool, context()), plan_publisher(publisher, context())):
         assert (plan.actions, plan.status) == ((), None)
 
 
 def test_ready_is_said_when_all_pods_run_the_newest_revision() -> None:
     pool = made("SubscriberPool", "edge", POOL_SPEC)
-    wanted = plan_pool(pool, around()).actions
+    wanted = plan_pool(pool, context()).actions
     children = {}
     for item in wanted:
         manifest = item.manifest
@@ -291,7 +291,7 @@ def test_ready_is_said_when_all_pods_run_the_newest_revision() -> None:
     status = {"replicas": 2, "readyReplicas": 2, "observedGeneration": 1, "updateRevision": "b"}
     for current, reason in [("a", "RollingOut"), ("b", "AsSpecified")]:
         workload = {**children["StatefulSet", "edge"], "status": {**status, "currentRevision": current}}
-        plan = plan_pool(pool, around(children={**children, ("StatefulSet", "edge"): workload}))
+        plan = plan_pool(pool, context(children={**children, ("StatefulSet", "edge"): workload}))
         assert plan.status is not None
         assert (plan.actions, plan.status["conditions"][0]["reason"]) == ((), reason)
 
@@ -391,7 +391,7 @@ def test_no_agent_is_started_on_topics_that_are_not_the_journals(reason: str) ->
     conditions = conditions_after((), stalled(reason, "the topics are not ours"), 1, NOW)
     journal = replace(journal, status=replace(journal.status, conditions=conditions))
     publisher = made("Publisher", "author", {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "s"}}})
-    plan = plan_publisher(publisher, around(journal=journal))
+    plan = plan_publisher(publisher, context(journal=journal))
     assert (plan.actions, ready_of(plan)) == ((), (reason, "Journal main: the topics are not ours"))
 
 

@@ -61,9 +61,9 @@ def said(plan: Any) -> tuple[str, bool, str]:
 
 
 def planned(*pods: dict[str, Any], at: datetime = NOW, before: Any = None, events: Any = ()) -> Any:
-    around = WorkloadContext(JOURNAL, {}, workload(), AgentImage("mailboat:1"), at)
-    around = replace(around, pods=replace(observed(pods), events=events))
-    return plan_pool(stored("SubscriberPool", "edge", POOL, before), around)
+    context = WorkloadContext(JOURNAL, {}, workload(), AgentImage("mailboat:1"), at)
+    context = replace(context, pods=replace(observed(pods), events=events))
+    return plan_pool(stored("SubscriberPool", "edge", POOL, before), context)
 
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": 'persistentvolumeclaim "site" not found'}
@@ -191,12 +191,12 @@ def test_a_crash_of_long_ago_is_no_cause_and_no_deadline() -> None:
 
 def test_a_publisher_whose_agent_runs_and_is_not_ready_has_the_deadline() -> None:
     spec = {"journalRef": {"name": "main"}}
-    around = WorkloadContext(
+    context = WorkloadContext(
         JOURNAL, {}, workload("author", 1), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)])
     )
-    first = plan_publisher(stored("Publisher", "author", spec), around)
+    first = plan_publisher(stored("Publisher", "author", spec), context)
     assert said(first)[:2] == ("PodsNotReady", False)
-    later = replace(around, now=NOW + timedelta(minutes=10))
+    later = replace(context, now=NOW + timedelta(minutes=10))
     assert said(plan_publisher(stored("Publisher", "author", spec, first.status), later))[:2] == (
         "ProgressDeadlineExceeded",
         True,
@@ -209,12 +209,12 @@ def test_agents_that_wait_for_silent_brokers_are_reported_with_the_journal() -> 
     condition = {"type": READY, "status": "False", "reason": "BrokersUnreachable", "message": "at 7"}
     status = {"conditions": [{**condition, "lastTransitionTime": now, "observedGeneration": 1}]}
     journal = stored("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}}, status)
-    around = WorkloadContext(journal, {}, workload(), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)]))
+    context = WorkloadContext(journal, {}, workload(), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)]))
     pool = stored("SubscriberPool", "edge", POOL)
     text = "0 of 2 members ready; waiting for Journal main: BrokersUnreachable"
-    assert said(plan_pool(pool, around)) == ("PodsNotReady", False, text)
+    assert said(plan_pool(pool, context)) == ("PodsNotReady", False, text)
     crashing = pod(0, {**RUNS, "lastState": {"terminated": CRASHED}})
-    reason, _, message = said(plan_pool(pool, replace(around, pods=Pods([crashing]))))
+    reason, _, message = said(plan_pool(pool, replace(context, pods=Pods([crashing]))))
     assert (reason, "Journal" in message) == ("ContainerCrashing", False)
 
 

@@ -46,7 +46,7 @@ def pool(status: Any = None, **spec: Any) -> Any:
     return stored("SubscriberPool", "edge", {**SPEC, **spec}, status)
 
 
-def around(**changes: Any) -> WorkloadContext:
+def context(**changes: Any) -> WorkloadContext:
     return replace(WorkloadContext(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
 
 
@@ -71,7 +71,7 @@ def lagging(plan_or_health: Any) -> str:
 
 
 def status_after(fleet_seen: StatusView | None, before: Any = None, **spec: Any) -> Any:
-    return plan_pool(pool(before, **spec), around(fleet=fleet_seen)).status
+    return plan_pool(pool(before, **spec), context(fleet=fleet_seen)).status
 
 
 def test_lag_has_two_thresholds_so_that_it_does_not_flicker() -> None:
@@ -84,11 +84,11 @@ def test_lag_has_two_thresholds_so_that_it_does_not_flicker() -> None:
 
 
 def test_an_event_tells_when_lag_begins_and_when_it_ends() -> None:
-    begins = plan_pool(pool(), around(fleet=fleet(member(0, 500))))
+    begins = plan_pool(pool(), context(fleet=fleet(member(0, 500))))
     reports = [action for action in begins.actions if isinstance(action, Report)]
     assert [report.reason for report in reports] == ["Lagging"]
     assert "More members do not help" in reports[0].message
-    ends = plan_pool(pool(begins.status), around(fleet=fleet(member(0, 3))))
+    ends = plan_pool(pool(begins.status), context(fleet=fleet(member(0, 3))))
     assert [action.reason for action in ends.actions if isinstance(action, Report)] == ["NotLagging"]
 
 
@@ -112,7 +112,7 @@ def test_where_no_one_can_be_asked_what_was_known_stays() -> None:
 @pytest.mark.parametrize(("minutes", "lag", "status"), [(4, 500, "True"), (5, None, "Unknown")])
 def test_figures_go_when_no_publisher_is_ready_for_minutes(minutes: int, lag: int | None, status: str) -> None:
     first = status_after(fleet(member(0, 500), member(1, attempts=3, error=CauseView("StorageFull", "full"))))
-    silent = around(unanswered_since=NOW - timedelta(minutes=minutes))
+    silent = context(unanswered_since=NOW - timedelta(minutes=minutes))
     found = plan_pool(pool(first), silent).status or first
     assert (found.get("maxLag"), found.get("blocked") is None) == (lag, lag is None)
     conditions = {condition["type"]: condition["status"] for condition in found["conditions"]}
@@ -165,7 +165,7 @@ def test_blocked_is_a_member_that_failed_three_times_or_stopped_in_a_named_state
 
 
 def test_two_pools_of_one_identity_are_told_so_and_nothing_is_made() -> None:
-    plan = plan_pool(pool(), around(fleet=fleet(member(0), member(0, lag=3), member(1))))
+    plan = plan_pool(pool(), context(fleet=fleet(member(0), member(0, lag=3), member(1))))
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == "IdentityShared"
     assert not [action for action in plan.actions if isinstance(action, Apply)]
@@ -208,11 +208,11 @@ def test_no_step_takes_more_than_one_or_leaves_fewer_than_wanted(wanted: int, cu
 
 
 def test_the_workload_is_asked_for_the_step_and_no_event_calls_it_drift() -> None:
-    first = plan_pool(pool(replicas=5), around())
+    first = plan_pool(pool(replicas=5), context())
     live = {key_of(action.manifest): action.manifest for action in first.actions if isinstance(action, Apply)}
     live[ChildKey("StatefulSet", "edge")] |= {"status": {"replicas": 5, "readyReplicas": 5}}
     live[ChildKey("Secret", "edge-token")] = {**live[ChildKey("ConfigMap", "edge-config")], "kind": "Secret"}
-    plan = plan_pool(pool(replicas=3), around(children=live))
+    plan = plan_pool(pool(replicas=3), context(children=live))
     applied = [action.manifest for action in plan.actions if isinstance(action, Apply)]
     assert [(item["kind"], item["spec"]["replicas"]) for item in applied] == [("StatefulSet", 4)]
     assert not [action for action in plan.actions if isinstance(action, Report)]
@@ -221,21 +221,21 @@ def test_the_workload_is_asked_for_the_step_and_no_event_calls_it_drift() -> Non
 
 
 def test_pods_that_another_client_added_go_at_once_and_an_event_says_so() -> None:
-    first = plan_pool(pool(), around())
+    first = plan_pool(pool(), context())
     live = {key_of(action.manifest): action.manifest for action in first.actions if isinstance(action, Apply)}
     found = live[ChildKey("StatefulSet", "edge")]
     live[ChildKey("StatefulSet", "edge")] = {**found, "spec": {**found["spec"], "replicas": 9}}
-    plan = plan_pool(pool(), around(children=live))
+    plan = plan_pool(pool(), context(children=live))
     [corrected] = [action for action in plan.actions if isinstance(action, Correct)]
     assert (corrected.difference, corrected.manifest["spec"]["replicas"]) == (".spec.replicas", 3)
     assert correction_report(corrected, corrected.manifest).reason == "DriftCorrected"
 
 
 def test_children_of_a_pool_that_was_deleted_and_made_again_are_waited_for() -> None:
-    first = plan_pool(pool(), around())
+    first = plan_pool(pool(), context())
     live = {key_of(action.manifest): action.manifest for action in first.actions if isinstance(action, Apply)}
     renewed = replace(pool(), metadata=replace(pool().metadata, uid="uid-new"))
-    plan = plan_pool(renewed, around(children=live))
+    plan = plan_pool(renewed, context(children=live))
     assert plan.status is not None
     found, text = plan.status["conditions"], "waits for the deletion of ConfigMap edge-config, of an earlier"
     assert [(item["status"], item["reason"]) for item in found[:2]] == [("False", "FormerChildExists"), ("True", ANY)]
@@ -244,12 +244,12 @@ def test_children_of_a_pool_that_was_deleted_and_made_again_are_waited_for() -> 
 
 
 def test_a_field_that_a_webhook_changes_again_is_not_called_corrected() -> None:
-    first = plan_pool(pool(), around())
+    first = plan_pool(pool(), context())
     live = {key_of(action.manifest): action.manifest for action in first.actions if isinstance(action, Apply)}
     found = live[ChildKey("StatefulSet", "edge")]
     mirrored = copy.deepcopy(found)
     mirrored["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/mailboat:1"
-    plan = plan_pool(pool(), around(children={**live, ChildKey("StatefulSet", "edge"): mirrored}))
+    plan = plan_pool(pool(), context(children={**live, ChildKey("StatefulSet", "edge"): mirrored}))
     [corrected] = [action for action in plan.actions if isinstance(action, Correct)]
     report = correction_report(corrected, mirrored)
     place = ".spec.template.spec.containers[mailboat].image"
@@ -278,7 +278,7 @@ def test_members_are_forgotten_once_they_are_scaled_away_and_their_pods_gone() -
 
 
 def test_a_ready_member_that_is_to_go_does_not_count_as_caught_up() -> None:
-    status = plan_pool(pool(), around(children=workload(5, 5, 4), fleet=fleet(member(0, ready=False)))).status
+    status = plan_pool(pool(), context(children=workload(5, 5, 4), fleet=fleet(member(0, ready=False)))).status
     assert status is not None
     assert status["caughtUpReplicas"] == 2
     found = next(condition for condition in status["conditions"] if condition["type"] == "CaughtUp")
@@ -304,17 +304,17 @@ def test_a_deleted_pool_stays_known_among_more_pools_than_a_status_lists() -> No
 
 
 def test_how_many_members_there_ever_were_is_kept() -> None:
-    status = plan_pool(pool(), around(children=workload(5, 4, 4))).status
+    status = plan_pool(pool(), context(children=workload(5, 4, 4))).status
     assert status is not None
     assert status["mostReplicas"] == 5
-    later = plan_pool(pool(status), around(children=workload(3, 3, 3))).status
+    later = plan_pool(pool(status), context(children=workload(3, 3, 3))).status
     assert later is not None
     assert later["mostReplicas"] == 5
 
 
 def autoscaler_of(has_keda: bool, **autoscaling: Any) -> Any:
     wanted = pool(autoscaling={"maxReplicas": 9, **autoscaling}, **PROMISED)
-    plan = plan_pool(wanted, around(has_keda=has_keda))
+    plan = plan_pool(wanted, context(has_keda=has_keda))
     kinds = {"HorizontalPodAutoscaler", "ScaledObject"}
     return plan, next(
         (action.manifest for action in plan.actions if isinstance(action, Apply) and action.manifest["kind"] in kinds),
@@ -361,7 +361,7 @@ def test_when_keda_comes_the_old_autoscaler_goes_first() -> None:
     plan, made = autoscaler_of(False, cpuPercent=70)
     live = {key_of(made): {**made, "metadata": {**made["metadata"], "uid": "uid-autoscaler"}}}
     wanted = pool(autoscaling={"maxReplicas": 9, "cpuPercent": 70}, **PROMISED)
-    changed = plan_pool(wanted, around(has_keda=True, children=live))
+    changed = plan_pool(wanted, context(has_keda=True, children=live))
     kinds = [
         action.key.kind if isinstance(action, Delete) else action.manifest["kind"]
         for action in changed.actions
@@ -381,7 +381,7 @@ def pod_of(plan: Any) -> Any:
 
 
 def test_a_seeded_member_restores_before_its_agent_starts() -> None:
-    (init,) = pod_of(plan_pool(pool(seed={"snapshot": "edge"}), around()))["initContainers"]
+    (init,) = pod_of(plan_pool(pool(seed={"snapshot": "edge"}), context()))["initContainers"]
     assert init["args"][:6] == [
         "content",
         "restore",
@@ -391,16 +391,16 @@ def test_a_seeded_member_restores_before_its_agent_starts() -> None:
         "--seed",
     ]
     assert init["securityContext"]["readOnlyRootFilesystem"] is True
-    assert "initContainers" not in pod_of(plan_pool(pool(), around()))
+    assert "initContainers" not in pod_of(plan_pool(pool(), context()))
 
 
 def test_containers_of_the_template_outlive_the_pods_place_in_the_service() -> None:
     template = {"spec": {"containers": [{"name": "web", "image": "nginx"}]}}
-    pod = pod_of(plan_pool(pool(template=template, drain="7s"), around()))
+    pod = pod_of(plan_pool(pool(template=template, drain="7s"), context()))
     assert pod["containers"][1]["lifecycle"] == {"preStop": {"sleep": {"seconds": 7}}}
     assert pod["terminationGracePeriodSeconds"] == 52
     assert "lifecycle" not in pod["containers"][0]
-    assert "lifecycle" not in pod_of(plan_pool(pool(template=template, drain="0s"), around()))["containers"][1]
+    assert "lifecycle" not in pod_of(plan_pool(pool(template=template, drain="0s"), context()))["containers"][1]
 
 
 def config_of(plan: Any) -> str:
@@ -434,12 +434,12 @@ def test_what_a_publisher_may_be_told_reaches_its_agent() -> None:
         },
     }
     author = stored("Publisher", "author", spec)
-    waiting = plan_publisher(author, around())
+    waiting = plan_publisher(author, context())
     assert waiting.status is not None
     assert waiting.status["conditions"][0]["message"] == "missing: Secret hook, Secret chat, Secret smtp"
     secrets = {"hook": SecretFound("1", frozenset({"token"})), "chat": SecretFound("1", frozenset({"url"}))}
     secrets["smtp"] = SecretFound("1", frozenset({"username", "password"}))
-    made = plan_publisher(author, around(secrets=secrets))
+    made = plan_publisher(author, context(secrets=secrets))
     text = config_of(made)
     for part in (
         "/run/mailboat/webhookurl-chat/url",
@@ -458,7 +458,7 @@ def test_what_a_publisher_may_be_told_reaches_its_agent() -> None:
 def test_the_figures_of_a_publisher_are_those_of_who_follows_it() -> None:
     author = stored("Publisher", "author", {"journalRef": {"name": "main"}})
     seen = fleet(member(0, 3), member(0, 2), replace(member(1, 40), follow=("other",)))
-    status = plan_publisher(author, around(fleet=seen)).status
+    status = plan_publisher(author, context(fleet=seen)).status
     assert status is not None
     assert (status["nextOffset"], status["subscribers"], status["maxLag"]) == (100, 1, 3)
     assert status["lastPublishedAt"] == "2026-11-21T12:00:00Z"
@@ -491,7 +491,7 @@ def condition_of(plan: Any, kind: str) -> Any:
 
 def autoscaled(kind: str, *conditions: dict[str, str]) -> Any:
     live = {ChildKey(kind, "edge"): {"metadata": {"uid": "u"}, "status": {"conditions": list(conditions)}}}
-    return plan_pool(pool(**AUTOSCALED), around(children=live))
+    return plan_pool(pool(**AUTOSCALED), context(children=live))
 
 
 @pytest.mark.parametrize(
@@ -527,7 +527,7 @@ def test_trouble_of_an_autoscaler_is_a_condition_of_the_pool(
 
 
 def test_a_pool_without_autoscaling_has_no_condition_of_it() -> None:
-    plan = plan_pool(pool(), around())
+    plan = plan_pool(pool(), context())
     assert (condition_of(plan, "AutoscalerReady"), condition_of(plan, "PublishersFound")) == (None, None)
 
 
@@ -541,14 +541,14 @@ def test_a_pool_without_autoscaling_has_no_condition_of_it() -> None:
     ],
 )
 def test_a_pool_says_that_a_publisher_it_follows_does_not_exist(known: Any, seen: Any, status: str) -> None:
-    plan = plan_pool(pool(publishers=["nobody"]), around(publishers=frozenset(known), fleet=seen))
+    plan = plan_pool(pool(publishers=["nobody"]), context(publishers=frozenset(known), fleet=seen))
     found = condition_of(plan, "PublishersFound")
     assert (found["status"], found["message"].startswith("nobody: no such Publisher")) == (status, status != "True")
-    again = plan_pool(pool(plan.status, publishers=["nobody"]), around(publishers=frozenset(known), fleet=seen))
+    again = plan_pool(pool(plan.status, publishers=["nobody"]), context(publishers=frozenset(known), fleet=seen))
     assert "PublisherMissing" not in [action.reason for action in again.actions if isinstance(action, Report)]
 
 
 def test_a_seed_without_a_bucket_is_stalled_and_the_members_are_made_all_the_same() -> None:
-    plan = plan_pool(pool(seed={"snapshot": "edge"}), around())
+    plan = plan_pool(pool(seed={"snapshot": "edge"}), context())
     assert (condition_of(plan, "Stalled")["status"], condition_of(plan, "Ready")["reason"]) == ("True", "BucketMissing")
     assert pod_of(plan)

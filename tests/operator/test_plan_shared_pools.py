@@ -47,7 +47,7 @@ def pool(status: Any = None, **spec: Any) -> Any:
     return stored("SubscriberPool", "edge", {**SPEC, **spec}, status)
 
 
-def around(**changes: Any) -> WorkloadContext:
+def context(**changes: Any) -> WorkloadContext:
     seen = WorkloadContext(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW, shared_claim=CLAIM)
     return replace(seen, **changes)
 
@@ -80,7 +80,7 @@ def config_of(plan: Plan) -> Any:
 
 
 def test_members_are_one_subscriber_with_one_target_on_the_claim() -> None:
-    plan = plan_pool(pool(slots=2), around())
+    plan = plan_pool(pool(slots=2), context())
     (member,) = config_of(plan).agents.subscribers
     assert (member.name, member.delivery, member.slots) == ("edge", Delivery.SHARED, 2)
     assert member.target == "files:/var/lib/mailboat/shared/web"
@@ -97,13 +97,13 @@ def test_members_are_one_subscriber_with_one_target_on_the_claim() -> None:
 
 def test_containers_of_the_user_see_the_folder_of_the_claim_read_only() -> None:
     web = {"spec": {"containers": [{"name": "web", "image": "nginx"}]}}
-    pod = stateful_set(plan_pool(pool(template=web), around()))["template"]["spec"]
+    pod = stateful_set(plan_pool(pool(template=web), context()))["template"]["spec"]
     mount = {"name": "content", "mountPath": "/content", "subPath": "web", "readOnly": True}
     assert mount in pod["containers"][1]["volumeMounts"]
 
 
 def test_a_member_that_is_removed_has_the_time_to_finish_its_packages() -> None:
-    plan = plan_pool(pool(finish="200s", drain="0s"), around())
+    plan = plan_pool(pool(finish="200s", drain="0s"), context())
     config = config_of(plan)
     finish = config.subscriber.shutdown_seconds * 0.8  # the agent keeps a fifth of its time for what comes after
     assert finish == 200
@@ -120,7 +120,7 @@ def test_a_member_that_is_removed_has_the_time_to_finish_its_packages() -> None:
     ],
 )
 def test_nothing_starts_on_a_claim_that_members_cannot_share(claim: Any, expected: str, part: str) -> None:
-    plan = plan_pool(pool(), around(shared_claim=claim))
+    plan = plan_pool(pool(), context(shared_claim=claim))
     name, message = reason(plan)
     assert name == expected
     assert part in message
@@ -154,7 +154,7 @@ def test_the_lag_of_the_pool_is_one_number() -> None:
     seen = fleet(
         SubscriberStatusView("edge", "importing", lag=170, ready=True), SubscriberStatusView("edge-1", "current")
     )
-    plan = plan_pool(pool(), around(fleet=seen))
+    plan = plan_pool(pool(), context(fleet=seen))
     assert plan.status is not None
     assert (plan.status["maxLag"], plan.figures[LAG_FIGURE]) == (170, 170.0)
     lagging = next(condition for condition in plan.status["conditions"] if condition["type"] == "Lagging")
@@ -167,7 +167,7 @@ def test_members_leave_at_once_and_no_one_is_deregistered() -> None:
     owner = {"ownerReferences": [{"uid": "uid-edge", "controller": True}]}
     live = {key: {"metadata": owner, "spec": {"replicas": 20}, "status": {"replicas": 20, "readyReplicas": 20}}}
     foreign = SubscriberStatusView("edge-7", "stopped")
-    seen = around(children=live, fleet=fleet(SubscriberStatusView("edge", "current"), foreign))
+    seen = context(children=live, fleet=fleet(SubscriberStatusView("edge", "current"), foreign))
     plan = plan_pool(pool({"mostReplicas": 20}, replicas=2), seen)
     assert stateful_set(plan)["replicas"] == 2
     assert not any(isinstance(action, Deregister) for action in plan.actions)
@@ -179,14 +179,14 @@ def test_members_that_finish_their_packages_are_no_missing_pods() -> None:
     status = {"replicas": 5, "readyReplicas": 3}
     live = {ChildKey("StatefulSet", "edge"): {"metadata": owner, "spec": {"replicas": 3}, "status": status}}
     pods = Pods([{"metadata": {"name": f"edge-{n}"}, "status": {"conditions": [READY]}} for n in range(3)])
-    plan = plan_pool(pool(), around(children=live, pods=pods))
+    plan = plan_pool(pool(), context(children=live, pods=pods))
     assert reason(plan) == ("ScalingDown", "scaling down to 3 members; 2 still stopping")
     assert plan.status is not None
     assert plan.status["caughtUpReplicas"] == 3
-    unsure = plan_pool(pool(), around(children=live))
+    unsure = plan_pool(pool(), context(children=live))
     assert unsure.status is not None
     assert unsure.status["caughtUpReplicas"] == 1
-    late = plan_pool(pool(plan.status), around(children=live, pods=pods, now=NOW + timedelta(hours=1)))
+    late = plan_pool(pool(plan.status), context(children=live, pods=pods, now=NOW + timedelta(hours=1)))
     assert late.status is None
 
 
@@ -215,7 +215,7 @@ def test_no_pool_can_wait_for_a_shared_one() -> None:
     own = {"delivery": "broadcast", "target": {"files": {"volume": {"size": "5Gi"}}}}
     waiting = pool(**own, staging={"waitFor": {"name": "golden"}})
     golden = {"golden": GoldenPool(is_editable=True, waits_for=None, is_shared=True)}
-    assert reason(plan_pool(waiting, around(staging=golden)))[0] == "StagingShared"
+    assert reason(plan_pool(waiting, context(staging=golden)))[0] == "StagingShared"
 
 
 def test_the_login_of_keda_goes_with_the_scaling_by_lag() -> None:

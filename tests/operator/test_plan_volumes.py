@@ -45,7 +45,7 @@ def stored(manifest: dict[str, Any]) -> Any:
 
 
 @pytest.fixture
-def around(manifest_of: Any) -> WorkloadContext:
+def context(manifest_of: Any) -> WorkloadContext:
     """A ready Journal and nothing else."""
     journal = stored(manifest_of("Journal"))
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
@@ -106,23 +106,23 @@ def test_the_condition_says_how_far_volumes_have_grown(claims: Claims, expected:
     assert one.message.startswith(expected[2])
 
 
-def test_a_larger_size_changes_nothing_of_the_workload_that_exists(manifest_of: Any, around: WorkloadContext) -> None:
+def test_a_larger_size_changes_nothing_of_the_workload_that_exists(manifest_of: Any, context: WorkloadContext) -> None:
     """Its claim template can't be changed: the API server would refuse the whole StatefulSet."""
-    before = applied(plan_pool(stored(manifest_of("SubscriberPool")), around))
+    before = applied(plan_pool(stored(manifest_of("SubscriberPool")), context))
     live = {key: {**one, "metadata": {**one["metadata"]}} for key, one in before.items()}
     larger = stored(manifest_of("SubscriberPool", {"target": {"generations": {"volume": {"size": "8Gi"}}}}))
-    assert ChildKey("StatefulSet", "edge") not in applied(plan_pool(larger, replace(around, children=live)))
-    fresh = applied(plan_pool(larger, around))[ChildKey("StatefulSet", "edge")]
+    assert ChildKey("StatefulSet", "edge") not in applied(plan_pool(larger, replace(context, children=live)))
+    fresh = applied(plan_pool(larger, context))[ChildKey("StatefulSet", "edge")]
     assert fresh["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "8Gi"
 
 
 @pytest.mark.parametrize(("kind", "name", "plan"), PLANS)
 def test_a_network_policy_is_made_if_the_settings_ask_for_one_and_goes_with_them(
-    kind: str, name: str, plan: Any, manifest_of: Any, around: WorkloadContext
+    kind: str, name: str, plan: Any, manifest_of: Any, context: WorkloadContext
 ) -> None:
     key, resource = ChildKey("NetworkPolicy", name), stored(manifest_of(kind))
-    assert key not in applied(plan(resource, around))
-    made = applied(plan(resource, replace(around, policy=AgentPolicy(ingress=PEERS))))
+    assert key not in applied(plan(resource, context))
+    made = applied(plan(resource, replace(context, policy=AgentPolicy(ingress=PEERS))))
     policy, pods = made[key], made[ChildKey("StatefulSet", name)]["spec"]["template"]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
     api, *users = policy["spec"]["ingress"]
@@ -130,17 +130,17 @@ def test_a_network_policy_is_made_if_the_settings_ask_for_one_and_goes_with_them
     assert users == ([{"ports": [{"port": 8000, "protocol": "TCP"}]}] if kind == "SubscriberPool" else [])
     assert policy["spec"]["policyTypes"] == ["Ingress"], "agents may reach brokers, buckets and webhooks"
     policy["metadata"]["uid"] = "uid-policy"
-    off = plan(resource, replace(around, children={key: policy}))
+    off = plan(resource, replace(context, children={key: policy}))
     assert [action.key for action in off.actions if isinstance(action, Delete)] == [key]
 
 
 @pytest.mark.parametrize(("kind", "name", "plan"), PLANS)
 def test_open_metrics_reach_the_agents_and_roll_their_pods(
-    kind: str, name: str, plan: Any, manifest_of: Any, around: WorkloadContext
+    kind: str, name: str, plan: Any, manifest_of: Any, context: WorkloadContext
 ) -> None:
     resource, config = stored(manifest_of(kind)), ChildKey("ConfigMap", f"{name}-config")
     closed, opened = (
-        applied(plan(resource, replace(around, policy=AgentPolicy(open_metrics=item)))) for item in (False, True)
+        applied(plan(resource, replace(context, policy=AgentPolicy(open_metrics=item)))) for item in (False, True)
     )
     assert '"open_metrics": true' in opened[config]["data"]["mailboat.yaml"]
     assert "open_metrics" not in closed[config]["data"]["mailboat.yaml"]
@@ -149,13 +149,13 @@ def test_open_metrics_reach_the_agents_and_roll_their_pods(
 
 
 def test_the_serving_service_has_the_type_port_and_annotations_of_the_spec(
-    manifest_of: Any, around: WorkloadContext
+    manifest_of: Any, context: WorkloadContext
 ) -> None:
     key, balancer = ChildKey("Service", "edge"), {"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"}
-    plain = applied(plan_pool(stored(manifest_of("SubscriberPool")), around))[key]
+    plain = applied(plan_pool(stored(manifest_of("SubscriberPool")), context))[key]
     assert (plain["spec"]["ports"][0]["port"], plain["spec"].get("type")) == (80, None)
     spec = {"service": {"type": "LoadBalancer", "port": 8443, "annotations": balancer}}
-    made = applied(plan_pool(stored(manifest_of("SubscriberPool", spec)), around))[key]
+    made = applied(plan_pool(stored(manifest_of("SubscriberPool", spec)), context))[key]
     assert (made["spec"]["ports"][0]["port"], made["spec"]["type"]) == (8443, "LoadBalancer")
     assert made["metadata"]["annotations"].items() > balancer.items()
     assert APPLIED in made["metadata"]["annotations"]

@@ -29,8 +29,8 @@ def containers(target: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "target": {target: {"volume": {"size": "1Gi"}}},
         "seed": {"snapshot": "edge"},
     }
-    around = WorkloadContext(journal, {}, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
-    plan = plan_pool(stored("SubscriberPool", "edge", spec), around)
+    context = WorkloadContext(journal, {}, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
+    plan = plan_pool(stored("SubscriberPool", "edge", spec), context)
     (made,) = [
         action.manifest
         for action in plan.actions

@@ -125,7 +125,7 @@ class WorkloadContext(Frozen):
 def hindrance(
     metadata: Metadata,
     journal_name: str,
-    around: WorkloadContext,
+    context: WorkloadContext,
     mounts: Sequence[SecretMount],
     *,
     suspend: bool,
@@ -135,22 +135,22 @@ def hindrance(
     Args:
         metadata: Of the object.
         journal_name: The Journal that it names.
-        around: What was observed.
+        context: What was observed.
         mounts: Secrets of the user's that the agents need besides those of the journal.
         suspend: What its spec says.
     """
     if is_paused(metadata, suspend=suspend):
         return suspended(suspend=suspend)
-    if around.journal is None:
+    if context.journal is None:
         return stalled("JournalMissing", f"no valid Journal {journal_name}")
-    conflict = _conflict_of(around.journal)
+    conflict = _conflict_of(context.journal)
     if conflict is not None:
         return conflict
     # an agent that starts on topics of another Journal would append to a foreign log
-    if not around.is_journal_checked:
+    if not context.is_journal_checked:
         text = f"waiting for Journal {journal_name}: agents start or change after its brokers and topics are checked"
         return under_way(_NOT_CHECKED, text)
-    missing = list(_missing_entries([*mounts, *journal_mounts(around.journal.spec)], around.secrets))
+    missing = list(_missing_entries([*mounts, *journal_mounts(context.journal.spec)], context.secrets))
     return stalled("SecretMissing", f"missing: {', '.join(missing)}") if missing else None
 
 
@@ -193,26 +193,26 @@ def secrets_digest(mounts: Sequence[SecretMount], found: Mapping[str, SecretFoun
     return digest_of({mount.secret: found[mount.secret].version for mount in mounts if mount.secret in found})
 
 
-def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> Sequence[Finding]:
+def roll_out(resource: Publisher | SubscriberPool, context: WorkloadContext) -> Sequence[Finding]:
     """How far the pods are, and why they are no further."""
     is_pool = isinstance(resource, SubscriberPool)
     replicas = resource.spec.replicas if isinstance(resource, SubscriberPool) else 1
-    workload = around.children.get(ChildKey("StatefulSet", resource.metadata.name), {})
+    workload = context.children.get(ChildKey("StatefulSet", resource.metadata.name), {})
     status = workload.get("status") or {}
     count = int(status.get("readyReplicas") or 0)
     text = f"{count} of {replicas} {'members' if is_pool else 'publisher'} ready"
     if is_rolled_out(workload, replicas):
         return ready(text)
-    trouble, going = trouble_of(around.pods, around.now), int(status.get("replicas") or 0) - replicas
+    trouble, going = trouble_of(context.pods, context.now), int(status.get("replicas") or 0) - replicas
     if trouble is None and count >= replicas and going > 0:  # no deadline: a member has `finish` for its packages
         return under_way("ScalingDown", f"scaling down to {replicas} members; {going} still stopping")
-    cause = _journal_cause(around.journal) if trouble is None else trouble.message
+    cause = _journal_cause(context.journal) if trouble is None else trouble.message
     text = text if cause is None else f"{text}; {cause}"
     if trouble is not None and trouble.reason == MISCONFIGURED:
         return stalled(*trouble._replace(message=text))
     # the members that there are may catch up for as long as they need; one that is missing has the deadline
     can_catch_up = is_pool and trouble is None
-    if workload and is_progress_over(around.pods, resource.status.conditions, around.now, can_catch_up=can_catch_up):
+    if workload and is_progress_over(context.pods, resource.status.conditions, context.now, can_catch_up=can_catch_up):
         return stalled(DEADLINE_EXCEEDED, f"{text}. No progress for {PROGRESS_DEADLINE.seconds // 60} minutes")
     if trouble is not None:
         return under_way(*trouble._replace(message=text))

@@ -31,8 +31,8 @@ async def observe_build(reader: ClusterReader, build: PackageBuild) -> BuildObse
     publisher = await reader.publisher(namespace, build.spec.publisher_ref.name)
     is_served = await reader.cluster.has_kind(APPLICATIONS[build.spec.engine], namespace)
     journal_name = "" if publisher is None else publisher.spec.journal_ref.name
-    around = await reader.surroundings(namespace, journal_name, build_keys(build, is_served=is_served))
-    seen = BuildObservation(around, publisher, is_served, image=reader.systems.spark_image)
+    context = await reader.surroundings(namespace, journal_name, build_keys(build, is_served=is_served))
+    seen = BuildObservation(context, publisher, is_served, image=reader.systems.spark_image)
     return seen if publisher is None else await _with_progress(reader, build, publisher, seen)
 
 

@@ -54,7 +54,7 @@ def plan_build(build: PackageBuild, seen: BuildObservation) -> Plan:
     if build.metadata.is_deleted:
         return Plan((), None)
     if build.status.finished_at is not None:
-        return plan_finished(build, seen.around.now)
+        return plan_finished(build, seen.context.now)
     if build.spec.suspend:
         return _suspended(build, seen)
     found = run_of_attempt(build, seen)
@@ -63,13 +63,13 @@ def plan_build(build: PackageBuild, seen: BuildObservation) -> Plan:
 
 def _decided(run: SparkRun, seen: BuildObservation) -> Plan:
     build = run.build
-    if _is_over_time(build, seen.around.now):
+    if _is_over_time(build, seen.context.now):
         message = f"it was not complete within {build.spec.active_deadline_seconds} s of its first attempt"
         return _failed(build, seen, build.status, ("DeadlineExceeded", message), _removed(build, seen))
     if build.status.retry_at is not None:
         return _retried(run, seen, build.status.retry_at)
     attempt = build.status.attempt or 1
-    found = seen.around.children.get(application_key(build, attempt))
+    found = seen.context.children.get(application_key(build, attempt))
     # the status names an attempt only after its application was requested: a crash in between starts it again, by name
     if found is None or build.status.attempt is None:
         return _started(run, seen, attempt)
@@ -90,7 +90,7 @@ def _suspended(build: PackageBuild, seen: BuildObservation) -> Plan:
 
 def _started(run: SparkRun, seen: BuildObservation, attempt: int) -> Plan:
     """Ask for the application of an attempt, unless it is there already, from before a crash."""
-    build, children = run.build, seen.around.children
+    build, children = run.build, seen.context.children
     status = replace(
         build.status,
         phase=BuildPhase.STARTING,
@@ -98,7 +98,7 @@ def _started(run: SparkRun, seen: BuildObservation, attempt: int) -> Plan:
         attempt=attempt,
         retry_at=None,
         application=application_name(build, attempt),
-        started_at=build.status.started_at or whole_seconds(seen.around.now),
+        started_at=build.status.started_at or whole_seconds(seen.context.now),
     )
     plan = _plan(build, status, _waiting(status, f"SparkApplication {status.application} (new)"), seen)
     actions = [
@@ -110,7 +110,7 @@ def _started(run: SparkRun, seen: BuildObservation, attempt: int) -> Plan:
 
 
 def _retried(run: SparkRun, seen: BuildObservation, retry_at: datetime) -> Plan:
-    rest = (retry_at - seen.around.now).total_seconds()
+    rest = (retry_at - seen.context.now).total_seconds()
     if rest <= 0:
         return _started(run, seen, (run.build.status.attempt or 0) + 1)
     return Plan((), None, rest)
@@ -127,7 +127,7 @@ def _followed(run: SparkRun, seen: BuildObservation, application: Application) -
     if _runs(status, state):
         findings = under_way("Running", f"attempt {status.attempt}: {_packages(status)}")
         return _going_on(run, seen, replace(status, phase=BuildPhase.RUNNING), findings)
-    waited = (seen.around.now - application.created_at).total_seconds()
+    waited = (seen.context.now - application.created_at).total_seconds()
     if waited >= build.spec.start_deadline_seconds:
         return _attempt_failed(build, seen, status, ("StartDeadlineExceeded", _not_started(build, application)))
     findings = _waiting(status, _told(build, application))
@@ -148,7 +148,7 @@ def _runs(status: PackageBuildStatus, state: ApplicationState) -> bool:
 
 
 def _going_on(run: SparkRun, seen: BuildObservation, status: PackageBuildStatus, findings: Sequence[Finding]) -> Plan:
-    actions = tuple(plan_children([run.config], seen.around.children))
+    actions = tuple(plan_children([run.config], seen.context.children))
     plan = _plan(run.build, status, findings, seen)
     return replace(plan, actions=actions, again_seconds=_WATCH_SECONDS)
 
@@ -162,7 +162,7 @@ def _completed(build: PackageBuild, seen: BuildObservation, status: PackageBuild
     text = _success(status, seen)
     if status.packages_done != status.packages_total:
         status = replace(status, packages_done=None, packages_total=None, packages=None)
-    status = replace(status, phase=BuildPhase.COMPLETED, finished_at=whole_seconds(seen.around.now))
+    status = replace(status, phase=BuildPhase.COMPLETED, finished_at=whole_seconds(seen.context.now))
     return _ended(build, _plan(build, status, ready(text, COMPLETE), seen), Report(Severity.NORMAL, COMPLETE, text))
 
 
@@ -178,7 +178,7 @@ def _attempt_failed(
         return _failed(build, seen, status, (reason, f"attempt {attempt}, the last: {message}"), actions)
     pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)
     status = replace(
-        status, phase=BuildPhase.RETRYING, retry_at=whole_seconds(seen.around.now) + timedelta(seconds=pause)
+        status, phase=BuildPhase.RETRYING, retry_at=whole_seconds(seen.context.now) + timedelta(seconds=pause)
     )
     text = f"attempt {attempt}: {message}"
     plan = _plan(build, status, under_way(reason, f"{text}; the next one begins in {pause:g} s"), seen)
@@ -193,7 +193,7 @@ def _failed(
     actions: Iterable[Action],
 ) -> Plan:
     """It is over; what it built stays, and an application that failed too, for its driver's log."""
-    status = replace(status, phase=BuildPhase.FAILED, retry_at=None, finished_at=whole_seconds(seen.around.now))
+    status = replace(status, phase=BuildPhase.FAILED, retry_at=None, finished_at=whole_seconds(seen.context.now))
     plan = replace(_plan(build, status, stalled(*problem), seen), actions=tuple(actions))
     return _ended(build, plan, Report(Severity.WARNING, *problem))
 
@@ -205,8 +205,8 @@ def _ended(build: PackageBuild, plan: Plan, report: Report) -> Plan:
 def _removed(build: PackageBuild, seen: BuildObservation) -> Iterator[Action]:
     """Delete the current application, and its pods with it."""
     key = application_key(build, build.status.attempt or 1)
-    if key in seen.around.children:
-        yield deletion(key, seen.around.children)
+    if key in seen.context.children:
+        yield deletion(key, seen.context.children)
 
 
 def _plan(build: PackageBuild, status: PackageBuildStatus, findings: Sequence[Finding], seen: BuildObservation) -> Plan:
@@ -214,7 +214,7 @@ def _plan(build: PackageBuild, status: PackageBuildStatus, findings: Sequence[Fi
     main = findings[0]
     complete = ConditionStatus.TRUE if main.status is ConditionStatus.TRUE else ConditionStatus.FALSE
     all_findings = [*findings, Finding(COMPLETE, complete, main.reason, main.message)]
-    return plan_status(build.metadata, build.status, status, all_findings, seen.around.now)
+    return plan_status(build.metadata, build.status, status, all_findings, seen.context.now)
 
 
 def _is_over_time(build: PackageBuild, now: datetime) -> bool:

@@ -39,7 +39,7 @@ class BuildObservation(Frozen):
     """What was observed around a build.
 
     Attributes:
-        around: The journal, its Secrets, and the children of the names that are wanted.
+        context: The journal, its Secrets, and the children of the names that are wanted.
         publisher: In whose name it is built; None if absent, or not understood.
         is_served: Whether the Spark operator that it asks for is installed.
         progress: State of its packages; None if no agent answered, or if no package is published yet.
@@ -47,7 +47,7 @@ class BuildObservation(Frozen):
         image: What driver and executors run where the build names nothing; None for no such setting.
     """
 
-    around: WorkloadContext
+    context: WorkloadContext
     publisher: Publisher | None
     is_served: bool = True
     progress: BuildView | None = None
@@ -69,10 +69,10 @@ def build_keys(build: PackageBuild, *, is_served: bool) -> Sequence[ChildKey]:
 
 def run_of_attempt(build: PackageBuild, seen: BuildObservation) -> SparkRun | Sequence[Finding]:
     """The current attempt, or why nothing can be asked for at the moment."""
-    name, publisher, journal = build.spec.publisher_ref.name, seen.publisher, seen.around.journal
+    name, publisher, journal = build.spec.publisher_ref.name, seen.publisher, seen.context.journal
     if publisher is None:
         return stalled("PublisherMissing", f"no valid Publisher {name}")
-    findings = hindrance(build.metadata, publisher.spec.journal_ref.name, seen.around, (), suspend=False)
+    findings = hindrance(build.metadata, publisher.spec.journal_ref.name, seen.context, (), suspend=False)
     if findings is not None or journal is None:
         return findings or ()
     source = publisher.spec.source if build.spec.source is None else build.spec.source
@@ -83,7 +83,7 @@ def run_of_attempt(build: PackageBuild, seen: BuildObservation) -> SparkRun | Se
         return stalled("EngineMissing", _engine_missing(build.spec.engine))
     run = SparkRun(build, build.status.attempt or 1, publisher, journal.spec, source, image)
     wanted = [run.config, run.application, replace(run, number=run.number + 1).application]
-    return name_conflict(wanted, seen.around.children, build.metadata.uid) or run
+    return name_conflict(wanted, seen.context.children, build.metadata.uid) or run
 
 
 def _lacking(publisher: Publisher, journal: Journal, *, has_source: bool) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from mailboat_operator.plan.findings import is_paused
 
 async def observe_publisher(reader: ClusterReader, publisher: Publisher) -> WorkloadContext:
     """Read what a plan for it needs."""
-    around = await reader.surroundings(
+    context = await reader.surroundings(
         publisher.metadata.namespace,
         publisher.spec.journal_ref.name,
         publisher_keys(publisher),
@@ -26,12 +26,12 @@ async def observe_publisher(reader: ClusterReader, publisher: Publisher) -> Work
         if pool.spec.journal_ref == publisher.spec.journal_ref
     ]
     metadata = publisher.metadata
-    pods = await reader.pods(metadata.namespace, around.children, metadata.name)
-    around = replace(around, pools=pools, pods=pods)
+    pods = await reader.pods(metadata.namespace, context.children, metadata.name)
+    context = replace(context, pools=pools, pods=pods)
     is_left_alone = is_paused(publisher.metadata, suspend=publisher.spec.suspend)
     if not is_left_alone:
-        claims = await reader.claims(metadata.namespace, around.children, metadata.name, publisher.spec.volume)
-        around = replace(around, claims=claims)
-    if not is_left_alone and count_of(around.children, metadata.name, "readyReplicas") > 0:
-        around = replace(around, answering=[publisher], fleet=await reader.fleet([publisher]))
-    return around
+        claims = await reader.claims(metadata.namespace, context.children, metadata.name, publisher.spec.volume)
+        context = replace(context, claims=claims)
+    if not is_left_alone and count_of(context.children, metadata.name, "readyReplicas") > 0:
+        context = replace(context, answering=[publisher], fleet=await reader.fleet([publisher]))
+    return context

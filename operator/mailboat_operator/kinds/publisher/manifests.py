@@ -129,22 +129,22 @@ def user_mounts(publisher: Publisher) -> Sequence[SecretMount]:
     return secret_mounts(publisher)[1:] if is_ours else secret_mounts(publisher)
 
 
-def publisher_children(publisher: Publisher, journal: JournalSpec, around: WorkloadContext) -> Sequence[Manifest]:
+def publisher_children(publisher: Publisher, journal: JournalSpec, context: WorkloadContext) -> Sequence[Manifest]:
     """All children but the token's Secret, in the order in which they are needed."""
     owner, spec = owner_of_publisher(publisher), publisher.spec
     pod = AgentPod(
         owner=owner,
         spec=spec,
-        image=around.image,
-        config=around.policy.applied(publisher_config(publisher, journal)),
+        image=context.image,
+        config=context.policy.applied(publisher_config(publisher, journal)),
         secrets=[*secret_mounts(publisher), *journal_mounts(journal)],
-        secrets_digest=secrets_digest([*receiver_mounts(publisher), *journal_mounts(journal)], around.secrets),
+        secrets_digest=secrets_digest([*receiver_mounts(publisher), *journal_mounts(journal)], context.secrets),
         volume=_STATE,
         volumes=[] if spec.source is None else [source_volume(spec.source)],
         agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
     )
-    policies = network_policies(owner, spec.template, around.policy)
-    volume = made_volume(around.children, publisher.metadata.name, spec.volume)
+    policies = network_policies(owner, spec.template, context.policy)
+    volume = made_volume(context.children, publisher.metadata.name, spec.volume)
     workload = stateful_set(pod, 1, owner.name_of(), volume, when_deleted=str(spec.volume_retention))
     return [config_map(owner, pod.config), agent_service(owner), *policies, workload]
 

@@ -54,61 +54,61 @@ def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
     ]
 
 
-def plan_publisher(publisher: Publisher, around: WorkloadContext) -> Plan:
+def plan_publisher(publisher: Publisher, context: WorkloadContext) -> Plan:
     """Decide the actions for a Publisher, and its status. Its children are deleted with it."""
     if publisher.metadata.is_deleted:
         return Plan((), None)
     spec, metadata = publisher.spec, publisher.metadata
     mounts = user_mounts(publisher)
-    findings = hindrance(metadata, spec.journal_ref.name, around, mounts, suspend=spec.suspend)
-    if findings is not None or around.journal is None:
-        return _plan(publisher, around, (), findings or ())
-    journal = around.journal.spec
-    children = publisher_children(publisher, journal, around)
+    findings = hindrance(metadata, spec.journal_ref.name, context, mounts, suspend=spec.suspend)
+    if findings is not None or context.journal is None:
+        return _plan(publisher, context, (), findings or ())
+    journal = context.journal.spec
+    children = publisher_children(publisher, journal, context)
     owner = owner_of_publisher(publisher)
     secrets = [token_secret(owner)] if spec.http.token_secret_ref is None else []
-    findings = name_conflict([*secrets, *children], around.children, metadata.uid)
+    findings = name_conflict([*secrets, *children], context.children, metadata.uid)
     if findings is not None:
-        return _plan(publisher, around, (), findings)
-    live = around.children
+        return _plan(publisher, context, (), findings)
+    live = context.children
     policy = ChildKey("NetworkPolicy", owner.name_of())
     actions = [
         *plan_unwanted([policy], children, live, metadata.uid),
         *(action for secret in secrets for action in plan_secret(secret, live)),
         *plan_children(children, live),
     ]  # a token of ours that is unused goes with the Publisher: no right to delete Secrets is needed
-    return _plan(publisher, around, actions, roll_out(publisher, around))
+    return _plan(publisher, context, actions, roll_out(publisher, context))
 
 
 def _plan(
-    publisher: Publisher, around: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
+    publisher: Publisher, context: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
 ) -> Plan:
     metadata = publisher.metadata
-    pools = known_pools(publisher.status.pools, around.pools, around.fleet)
+    pools = known_pools(publisher.status.pools, context.pools, context.fleet)
     size_bytes = publisher.spec.volume.size_bytes
-    volumes = volume_findings(around.claims, size_bytes)
+    volumes = volume_findings(context.claims, size_bytes)
     gone = [
-        Deregister(name, around.answering_names)
-        for name in left_behind(publisher.status.pools, around.pools, around.fleet)
+        Deregister(name, context.answering_names)
+        for name in left_behind(publisher.status.pools, context.pools, context.fleet)
     ]
     before = publisher.status
     status = replace(
-        _with_figures(before, metadata.name, around.fleet),
+        _with_figures(before, metadata.name, context.fleet),
         url=service_url(metadata.name, metadata.namespace),
         pools=tuple(pools),
     )
     all_actions = [
-        *plan_volumes(around.claims, size_bytes),
+        *plan_volumes(context.claims, size_bytes),
         *gone,
         *actions,
         *trouble_reports(volumes, before.conditions),
     ]
-    plan = plan_status(metadata, before, status, [*findings, *volumes], around.now, all_actions)
+    plan = plan_status(metadata, before, status, [*findings, *volumes], context.now, all_actions)
     if findings[0].status is not ConditionStatus.TRUE:
         return plan
-    pause = pause_before_asking(around.fleet, ready_since(before.conditions, around.now), around.now)
+    pause = pause_before_asking(context.fleet, ready_since(before.conditions, context.now), context.now)
     # publishers wait for registered members, so the members of a deleted pool are removed soon
-    return replace(plan, again_seconds=GOING_SECONDS if are_going(pools, around.pools) else pause)
+    return replace(plan, again_seconds=GOING_SECONDS if are_going(pools, context.pools) else pause)
 
 
 def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) -> PublisherStatus:

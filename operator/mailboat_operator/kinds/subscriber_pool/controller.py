@@ -26,25 +26,25 @@ async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadC
     namespace, staging = pool.metadata.namespace, pool.spec.staging
     has_keda = await reader.cluster.has_kind(SCALED_OBJECT, namespace)
     keys = pool_keys(pool, has_keda=has_keda)
-    around = await reader.surroundings(namespace, pool.spec.journal_ref.name, keys)
+    context = await reader.surroundings(namespace, pool.spec.journal_ref.name, keys)
     chain = {} if staging is None else await _chain(reader, namespace, staging.wait_for.name)
-    pods = await reader.pods(namespace, around.children, pool.metadata.name)
-    around = replace(around, staging=chain, has_keda=has_keda, pods=pods)
+    pods = await reader.pods(namespace, context.children, pool.metadata.name)
+    context = replace(context, staging=chain, has_keda=has_keda, pods=pods)
     publishers = await _publishers(reader, pool)
     names = frozenset(publisher.metadata.name for publisher in publishers)
-    around = replace(around, publishers=names, unanswered_since=_unanswered_since(publishers))
+    context = replace(context, publishers=names, unanswered_since=_unanswered_since(publishers))
     ready = [publisher for publisher in publishers if is_ready(publisher.status.conditions)]
     if is_paused(pool.metadata, suspend=pool.spec.suspend):
-        return around
+        return context
     store = pool.spec.target.store
-    around = replace(
-        around,
-        claims=await reader.claims(namespace, around.children, pool.metadata.name, store.volume),
+    context = replace(
+        context,
+        claims=await reader.claims(namespace, context.children, pool.metadata.name, store.volume),
         shared_claim=None if store.claim is None else await reader.claim(namespace, store.claim.name),
     )
     if not ready:
-        return around
-    return replace(around, answering=ready, fleet=await reader.fleet(ready))
+        return context
+    return replace(context, answering=ready, fleet=await reader.fleet(ready))
 
 
 async def _publishers(reader: ClusterReader, pool: SubscriberPool) -> Sequence[Publisher]:

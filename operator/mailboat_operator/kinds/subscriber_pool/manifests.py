@@ -52,7 +52,7 @@ def owner_of_pool(pool: SubscriberPool) -> Owner:
 
 
 def pool_children(
-    pool: SubscriberPool, journal: JournalSpec, around: WorkloadContext, replicas: int
+    pool: SubscriberPool, journal: JournalSpec, context: WorkloadContext, replicas: int
 ) -> Sequence[Manifest]:
     """The children but the token's Secret, in the order of need; `replicas` members run for now."""
     owner, spec = owner_of_pool(pool), pool.spec
@@ -60,10 +60,10 @@ def pool_children(
     pod = AgentPod(
         owner=owner,
         spec=spec,
-        image=around.image,
-        config=around.policy.applied(pool_config(pool, journal)),
+        image=context.image,
+        config=context.policy.applied(pool_config(pool, journal)),
         secrets=[token_mount(owner.name_of(TOKEN_ENDING)), *journal_mounts(journal)],
-        secrets_digest=secrets_digest(journal_mounts(journal), around.secrets),
+        secrets_digest=secrets_digest(journal_mounts(journal), context.secrets),
         volume=CONTENT_VOLUME if shared is None else _HOME_VOLUME,
         arguments=("--subscriber", "$(POD_NAME)") if shared is None else (),
         is_spread=True,
@@ -78,7 +78,7 @@ def pool_children(
         pod,
         replicas,
         owner.name_of(MEMBERS_ENDING),
-        None if volume is None else made_volume(around.children, pool.metadata.name, volume),
+        None if volume is None else made_volume(context.children, pool.metadata.name, volume),
         when_deleted=str(retention.when_deleted),
         when_scaled=str(retention.when_scaled),
     )
@@ -87,13 +87,13 @@ def pool_children(
         agent_service(owner, MEMBERS_ENDING, is_headless=True),
         _serving_service(owner, pool),
         _disruption_budget(owner),
-        *network_policies(owner, spec.template, around.policy),
+        *network_policies(owner, spec.template, context.policy),
         workload,
     ]
     wanted = spec.autoscaling
-    if wanted is None or (wanted.trigger is not None and not around.has_keda):
+    if wanted is None or (wanted.trigger is not None and not context.has_keda):
         return children
-    return [*children, *autoscalers(owner, wanted, has_keda=around.has_keda)]
+    return [*children, *autoscalers(owner, wanted, has_keda=context.has_keda)]
 
 
 def _shutdown_seconds(pool: SubscriberPool) -> int:

@@ -54,54 +54,54 @@ def pool_keys(pool: SubscriberPool, *, has_keda: bool = False) -> Sequence[Child
     ]
 
 
-def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
+def plan_pool(pool: SubscriberPool, context: WorkloadContext) -> Plan:
     """Decide the actions for a pool, and its status. Its children are deleted with it."""
     if pool.metadata.is_deleted:
         return Plan((), None)
     spec, metadata = pool.spec, pool.metadata
-    findings = hindrance(metadata, spec.journal_ref.name, around, (), suspend=spec.suspend)
-    findings = findings or _staging_problem(pool, around) or _claim_problem(pool, around)
-    if findings is not None or around.journal is None:
-        return _plan(pool, around, (), findings or ())
-    journal = around.journal.spec
-    live, fleet = around.children, around.fleet
-    children = pool_children(pool, journal, around, spec.replicas)
+    findings = hindrance(metadata, spec.journal_ref.name, context, (), suspend=spec.suspend)
+    findings = findings or _staging_problem(pool, context) or _claim_problem(pool, context)
+    if findings is not None or context.journal is None:
+        return _plan(pool, context, (), findings or ())
+    journal = context.journal.spec
+    live, fleet = context.children, context.fleet
+    children = pool_children(pool, journal, context, spec.replicas)
     # rendered with the wanted number and applied: no step is left. Members of a shared pool can go all at once: each
     # finishes what it has begun, and the content stays where it is
     is_last = spec.is_shared or is_applied(children, live)
     step = Step(spec.replicas, None) if is_last else next_step(pool, live, fleet)
     if step.replicas != spec.replicas:
-        children = pool_children(pool, journal, around, step.replicas)
+        children = pool_children(pool, journal, context, step.replicas)
     secret = token_secret(owner_of_pool(pool))
     findings = name_conflict([secret, *children], live, metadata.uid) or shared_identity(pool, fleet)
     if findings is not None:
-        return _plan(pool, around, (), findings)
+        return _plan(pool, context, (), findings)
     actions = [
-        *plan_unwanted(pool_keys(pool, has_keda=around.has_keda), [secret, *children], live, metadata.uid),
+        *plan_unwanted(pool_keys(pool, has_keda=context.has_keda), [secret, *children], live, metadata.uid),
         *plan_secret(secret, live),
         *plan_children(children, live),
     ]
-    findings = step.findings or _keda_problem(pool, around) or _seed_problem(pool, journal)
-    return _plan(pool, around, actions, findings or roll_out(pool, around))
+    findings = step.findings or _keda_problem(pool, context) or _seed_problem(pool, journal)
+    return _plan(pool, context, actions, findings or roll_out(pool, context))
 
 
-def _claim_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
+def _claim_problem(pool: SubscriberPool, context: WorkloadContext) -> Sequence[Finding] | None:
     """That members have no claim in common, or one that only one node can mount."""
     wanted = pool.spec.target.store.claim
     if wanted is None:
         return None
-    if around.shared_claim is None:
+    if context.shared_claim is None:
         return stalled("ClaimMissing", f"no PersistentVolumeClaim {wanted.name}")
-    modes = around.shared_claim["spec"].get("accessModes") or []
+    modes = context.shared_claim["spec"].get("accessModes") or []
     if _SHARED_MODE in modes:
         return None
     text = f"PersistentVolumeClaim {wanted.name} has {', '.join(modes)}: members on different nodes can't share it"
     return stalled("ClaimNotShared", f"{text}. Use a claim with {_SHARED_MODE}, or delivery broadcast")
 
 
-def _keda_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
+def _keda_problem(pool: SubscriberPool, context: WorkloadContext) -> Sequence[Finding] | None:
     wanted = pool.spec.autoscaling
-    if wanted is None or wanted.trigger is None or around.has_keda:
+    if wanted is None or wanted.trigger is None or context.has_keda:
         return None
     return stalled(
         "KedaMissing", "autoscaling.trigger requires KEDA, which is not installed or not visible to the operator"
@@ -117,7 +117,7 @@ def _seed_problem(pool: SubscriberPool, journal: JournalSpec) -> Sequence[Findin
     return stalled("BucketMissing", message)
 
 
-def _staging_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
+def _staging_problem(pool: SubscriberPool, context: WorkloadContext) -> Sequence[Finding] | None:
     """Follow the chain of pools that wait for each other: it must exist, and end."""
     if pool.spec.staging is None:
         return None
@@ -125,7 +125,7 @@ def _staging_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[
     while True:
         if name in passed:
             return stalled("StagingCycle", f"the pools {', '.join(sorted(passed))} wait for each other")
-        golden = around.staging.get(name)
+        golden = context.staging.get(name)
         if golden is None:
             return stalled("StagingMissing", f"no SubscriberPool {name} to wait for")
         if golden.is_shared:
@@ -139,21 +139,21 @@ def _staging_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[
 
 
 def _plan(
-    pool: SubscriberPool, around: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
+    pool: SubscriberPool, context: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
 ) -> Plan:
-    metadata, live = pool.metadata, around.children
-    unanswered = None if around.unanswered_since is None else around.now - around.unanswered_since
-    health = health_of(pool, around.fleet, unanswered)
-    gone = [Deregister(name, around.answering_names) for name in departed(pool, live, around.fleet)]
+    metadata, live = pool.metadata, context.children
+    unanswered = None if context.unanswered_since is None else context.now - context.unanswered_since
+    health = health_of(pool, context.fleet, unanswered)
+    gone = [Deregister(name, context.answering_names) for name in departed(pool, live, context.fleet)]
     volume = pool.spec.target.store.volume
     ready_count, replicas = count_of(live, metadata.name, "readyReplicas"), count_of(live, metadata.name, "replicas")
-    caught_up = min(max(_ready_members(pool, around), health.caught_up or 0), pool.spec.replicas)
-    around_it = [
+    caught_up = min(max(_ready_members(pool, context), health.caught_up or 0), pool.spec.replicas)
+    other_findings = [
         *([] if pool.spec.autoscaling is None else [autoscaler_health(metadata.name, live)]),
-        *followed_publishers(pool, around.publishers, around.fleet),
-        *([] if volume is None else volume_findings(around.claims, volume.size_bytes)),
+        *followed_publishers(pool, context.publishers, context.fleet),
+        *([] if volume is None else volume_findings(context.claims, volume.size_bytes)),
     ]
-    all_findings = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
+    all_findings = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *other_findings]
     status = replace(
         pool.status,
         replicas=replicas,
@@ -166,26 +166,26 @@ def _plan(
         most_replicas=most_replicas(pool, live),
     )
     all_actions = [
-        *([] if volume is None else plan_volumes(around.claims, volume.size_bytes)),
+        *([] if volume is None else plan_volumes(context.claims, volume.size_bytes)),
         *gone,
         *actions,
         *health.reports,
-        *trouble_reports(around_it, pool.status.conditions),
+        *trouble_reports(other_findings, pool.status.conditions),
     ]
-    plan = plan_status(metadata, pool.status, status, all_findings, around.now, all_actions)
+    plan = plan_status(metadata, pool.status, status, all_findings, context.now, all_actions)
     plan = replace(plan, figures=health.figures)
     if findings[0].status is not ConditionStatus.TRUE:
         return plan
-    pause = pause_before_asking(around.fleet, ready_since(pool.status.conditions, around.now), around.now)
+    pause = pause_before_asking(context.fleet, ready_since(pool.status.conditions, context.now), context.now)
     return replace(plan, again_seconds=pause)
 
 
-def _ready_members(pool: SubscriberPool, around: WorkloadContext) -> int:
+def _ready_members(pool: SubscriberPool, context: WorkloadContext) -> int:
     """How many members that stay have a ready pod; while others go, as many as are certain."""
     name, wanted = pool.metadata.name, pool.spec.replicas
-    going = max(0, count_of(around.children, name, "replicas") - wanted)
-    named = sum((ordinal_of(pod, name) or 0) < wanted for pod in around.pods.ready_names) if going else 0
-    return max(count_of(around.children, name, "readyReplicas") - going, named)
+    going = max(0, count_of(context.children, name, "replicas") - wanted)
+    named = sum((ordinal_of(pod, name) or 0) < wanted for pod in context.pods.ready_names) if going else 0
+    return max(count_of(context.children, name, "readyReplicas") - going, named)
 
 
 def _caught_up(replicas: int, count: int) -> Finding:
