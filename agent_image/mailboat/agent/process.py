@@ -235,6 +235,7 @@ class AgentProcess:
         # all workers are asked before the first join: they end in parallel, within one deadline
         for worker in workers:
             worker.ask_to_stop()
+        # its figures and events read through the control service
         self.observability.stop(self._stop_by)
         if self.control is not None:
             self.control.stop(self._stop_by)

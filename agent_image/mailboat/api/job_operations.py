@@ -72,15 +72,22 @@ class HttpJobs:
         return self._ask(Operation("POST", _PREFIX, tuple[JobStateView, ...], body=body))
 
     def list_jobs(self, wanted: JobFilter, page: str | None = None, max_items: int = 100) -> JobPage:
-        query = {**wanted._asdict(), "member": list(wanted.members), "page": page, "max_items": max_items}
-        del query["members"]
+        query = {
+            "state": wanted.state,
+            "queue": wanted.queue,
+            "topic": wanted.topic,
+            "member": list(wanted.members),
+            "older_seconds": wanted.older_seconds,
+            "page": page,
+            "max_items": max_items,
+        }
         return self._ask(Operation("GET", _PREFIX, JobPage, _given(query)))
 
     def show(self, job: JobId) -> JobDetailView:
         return self._ask(Operation("GET", f"{_PREFIX}/{show_job_id(job)}", JobDetailView))
 
     def command(self, action: JobAction, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
-        return self._on_jobs("stop" if action is JobAction.STOP else "remove", jobs)
+        return self._on_jobs(action.name.lower(), jobs)
 
     def retry(self, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         return self._on_jobs("retry", jobs)
@@ -92,9 +99,22 @@ class HttpJobs:
         return self._ask(Operation("GET", _queue(queue), JobQueueView))
 
     def set_queue(self, settings: QueueSettings) -> QueueChangeView:
-        body = settings._asdict()
-        del body["name"]
-        body |= {"topics": list(settings.topics), "kind": settings.kind.name.lower()}
+        # Each member is written out, here and for jobs: agents refuse members that they do not know, so a new field of
+        # the model may only be sent where it is set.
+        body = {
+            "topics": list(settings.topics),
+            "kind": settings.kind.name.lower(),
+            "max_parallel": settings.max_parallel,
+            "rate": settings.rate,
+            "rate_period_ms": settings.rate_period_ms,
+            "merge": settings.merge,
+            "merge_within_ms": settings.merge_within_ms,
+            "retries": settings.retries,
+            "retry_delay_ms": settings.retry_delay_ms,
+            "max_retry_delay_ms": settings.max_retry_delay_ms,
+            "history_ms": settings.history_ms,
+            "parallel_percent": settings.parallel_percent,
+        }
         return self._ask(Operation("PUT", _queue(settings.name), QueueChangeView, body=body))
 
     def remove_queue(self, queue: str) -> QueueChangeView:
@@ -119,11 +139,8 @@ class HttpJobs:
         return self._ask(Operation("GET", _schedule(schedule), JobScheduleView))
 
     def set_schedule(self, schedule: Schedule) -> JobScheduleView:
-        job = _job_body(schedule.job)
-        for field in ("due_ms", "delay_ms", "request_id"):
-            del job[field]
         times = {"cron": schedule.cron, "zone": schedule.zone, "every_ms": schedule.every_ms, "at_ms": schedule.at_ms}
-        body = {"job": job, **times, "missed": schedule.missed.name.lower()}
+        body = {"job": _work_body(schedule.job), **times, "missed": schedule.missed.name.lower()}
         return self._ask(Operation("PUT", _schedule(schedule.name), JobScheduleView, body=body))
 
     def remove_schedule(self, schedule: str) -> JobScheduleView:
@@ -139,7 +156,7 @@ class HttpJobs:
         body = {
             "slots": turn.slots,
             "topics": list(turn.topics),
-            # What is more than one record takes is claimed later. Calls that were given twice leave less than none.
+            # negative while a call that was given twice is counted twice; one record carries at most MAX_BATCH
             "free": min(max(0, turn.free), MAX_BATCH),
             "held": [
                 {"job": show_job_id(job), "token": token, "stop_seen": seen} for (token, job), seen in turn.held.items()
@@ -175,10 +192,22 @@ class HttpJobs:
 
 
 def _job_body(job: NewJob) -> dict[str, Any]:
-    body = job._asdict()
-    del body["retry_of"]
-    body |= {"payload": base64.b64encode(job.payload).decode(), "priority": job.priority.name.lower()}
-    return body
+    return {**_work_body(job), "due_ms": job.due_ms, "delay_ms": job.delay_ms, "request_id": job.request_id}
+
+
+def _work_body(job: NewJob) -> dict[str, Any]:
+    """What each firing of a schedule has, too."""
+    return {
+        "topic": job.topic,
+        "payload": base64.b64encode(job.payload).decode(),
+        "key": job.key,
+        "priority": job.priority.name.lower(),
+        "retries": job.retries,
+        "retry_delay_ms": job.retry_delay_ms,
+        "lease_ms": job.lease_ms,
+        "unique": job.unique,
+        "keep": job.keep,
+    }
 
 
 def _queue(name: str) -> str:

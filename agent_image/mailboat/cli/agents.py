@@ -96,6 +96,7 @@ def run(
                 _say_ready(session, process, server, ended)
             process.wait()
         finally:
+            # The server first, as its requests use the process; one deadline, as a supervisor kills both at its end.
             deadline = process.deadline()
             server.stop(deadline)
             code = process.stop(deadline)

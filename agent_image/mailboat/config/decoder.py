@@ -139,10 +139,12 @@ class _MistakeError(Exception):
 
     def mistake(self, *, is_alone: bool) -> Mistake:
         """The mistake for people; all keys that are known are listed for one that is alone only."""
-        hint = (
-            f"did you mean {self.near}?" if self.near else f"known here: {self.known}" * (is_alone and bool(self.known))
-        )
-        return Mistake(self.path, self.text, hint or None)
+        hint = None
+        if self.near:
+            hint = f"did you mean {self.near}?"
+        elif is_alone and self.known:
+            hint = f"known here: {self.known}"
+        return Mistake(self.path, self.text, hint)
 
 
 def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[_MistakeError]) -> R | None:

@@ -36,6 +36,8 @@ _ONE: Final = ReadLimits(max_records=1)
 _SHOWN: Final = 80
 _LISTED_RECORDS: Final = 2_000
 _DONE_WHILE_FOLLOWED: Final = frozenset({None, OutcomeReason.STAGED})
+"""Reasons with which a package counts also for a subscriber that no longer follows the publisher. None: the outcome
+has no reason, as that of an import."""
 _GIVEN_UP: Final = CauseView("GivenUp", "the subscriber gave the package up without a cause")
 
 
@@ -164,10 +166,8 @@ class Distributions:
         )
 
     def _facts(self, publisher: AgentName, found: Found, one: SubscriberStatus, heard_at: float) -> OutcomeFacts:
-        offset, reports = (
-            found.record.offset,
-            self._journal_state.reports.find(publisher, one.queue_name, found.record.offset),
-        )
+        offset = found.record.offset
+        reports = self._journal_state.reports.find(publisher, one.queue_name, offset)
         return OutcomeFacts(
             offset=offset,
             done_to=one.claims.done_to(reports.last, heard_at),

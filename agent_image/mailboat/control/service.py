@@ -60,10 +60,22 @@ from mailboat.telemetry.memory_accounts import MemoryAccounts
 
 MOST_COUNTED: Final = 5_000
 """Messages of the past that are read to count packages; a larger lag is an upper bound."""
+MAX_WAIT_SECONDS: Final = 600.0
+MAX_REDRIVEN: Final = 1_000
+MAX_LISTED: Final = 100
+MAX_ERRORS: Final = 1_000
+_CLOSE_SECONDS: Final = 5.0
+_CATCH_UP_SECONDS: Final = 10.0
+"""How long a clear waits for the thread that follows the log, which is milliseconds behind it."""
+
+_T = TypeVar("_T")
 
 
-class OtherPublishers:
-    """A view of the last part of the log, made when a subscriber first needs it. Thread-safe."""
+class ForeignLag:
+    """Counts packages of publishers of other processes, in the last part of the log. Thread-safe.
+
+    The log is first read when a subscriber follows such a publisher.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -105,17 +117,6 @@ class OtherPublishers:
         return self._followed
 
 
-MAX_WAIT_SECONDS: Final = 600.0
-MAX_REDRIVEN: Final = 1_000
-MAX_LISTED: Final = 100
-MAX_ERRORS: Final = 1_000
-_CLOSE_SECONDS: Final = 5.0
-_CATCH_UP_SECONDS: Final = 10.0
-"""How long a clear waits for the thread that follows the log, which is milliseconds behind it."""
-
-_T = TypeVar("_T")
-
-
 class ControlService:
     """See `Control`. Close it when done. Safe to use from several threads once it is started."""
 
@@ -135,7 +136,7 @@ class ControlService:
         self._workspace = workspace
         configs = publishers_of(workspace, publishers)
         self._journal_state = JournalState(workspace, configs)
-        self._others = OtherPublishers(workspace)
+        self._foreign_lag = ForeignLag(workspace)
         self._directory = SubscriberDirectory(workspace, self._journal_state.roster)
         self._followers = Followers(self._journal_state, workspace.clock)
         self._services = {
@@ -172,7 +173,7 @@ class ControlService:
         # the threads end before the readers that they use are closed
         self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
         self.jobs.close()
-        self._others.close()
+        self._foreign_lag.close()
         self._journal_state.close()
 
     def account_for(self, memory: MemoryAccounts) -> None:
@@ -320,14 +321,14 @@ class ControlService:
         The log is read for that: on a home where it may hold pieces or packages of such publishers, and in an agent
         for publishers of other processes. `known` are the publishers that any subscriber follows.
         """
-        count, view = end - start, self._journal_state.view
-        follow, is_running = frozenset(one.follow), self._followers.are_running
+        count, view, follow = end - start, self._journal_state.view, frozenset(one.follow)
         if not follow <= view.publishers:
             if count > MOST_COUNTED:
                 return count
-            return min(count, self._others.count_from(start, follow, known))
-        if not is_running:
-            if not (follow or transfer_of(self._workspace.home.config) is Transfer.CHUNKS) or count > MOST_COUNTED:
+            return min(count, self._foreign_lag.count_from(start, follow, known))
+        if not self._followers.are_running:  # nothing has read the log of this home
+            may_count_less = follow or transfer_of(self._workspace.home.config) is Transfer.CHUNKS
+            if not may_count_less or count > MOST_COUNTED:
                 return count
             self._journal_state.hear_packages()
             self._journal_state.count_down_to(start)
@@ -340,9 +341,9 @@ class ControlService:
         return self._directory.find(name)
 
     def _service(self, publisher: str) -> PublisherService:
-        for name, service in self._services.items():
-            if name == publisher:
-                return service
+        service = self._services.get(AgentName(publisher))
+        if service is not None:
+            return service
         known = ", ".join(self._services) or "none"
         raise AgentMissingError(f"there is no publisher {publisher[:120]!r} here; publishers: {known}")
 
@@ -379,7 +380,8 @@ class ControlService:
         found = read()
         if is_enough(found) or not seconds:
             return found
-        # Without threads of its own, a command on a home gets them for the wait.
+        # Without threads of its own, a command on a home gets them for the wait. It waits for answers and reports, so
+        # the log of packages needs no thread.
         self._followers.start(with_log=False)
         try:
             return self._journal_state.notifier.wait_until(read, is_enough, seconds)

@@ -122,15 +122,15 @@ class WorkloadContext(Frozen):
         return [publisher.metadata.name for publisher in self.answering]
 
 
-def hindrance(
+def usable_journal(
     metadata: Metadata,
     journal_name: str,
     context: WorkloadContext,
     mounts: Sequence[SecretMount],
     *,
     suspend: bool,
-) -> Sequence[Finding] | None:
-    """Why nothing is made at the moment; None when nothing stands in the way.
+) -> Journal | Sequence[Finding]:
+    """The Journal of an object, or why nothing is made for the object at the moment.
 
     Args:
         metadata: Of the object.
@@ -151,7 +151,7 @@ def hindrance(
         text = f"waiting for Journal {journal_name}: agents start or change after its brokers and topics are checked"
         return under_way(_NOT_CHECKED, text)
     missing = list(_missing_entries([*mounts, *journal_mounts(context.journal.spec)], context.secrets))
-    return stalled("SecretMissing", f"missing: {', '.join(missing)}") if missing else None
+    return stalled("SecretMissing", f"missing: {', '.join(missing)}") if missing else context.journal
 
 
 def is_checked(journal: Journal, *, has_agents: bool) -> bool:

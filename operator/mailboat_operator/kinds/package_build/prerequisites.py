@@ -17,7 +17,7 @@ from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.package_build.manifests import SparkRun, application_name, owner_of_build
 from mailboat_operator.kinds.package_build.spec import PackageBuild, SparkOperator
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.kinds.workload_context import WorkloadContext, hindrance
+from mailboat_operator.kinds.workload_context import WorkloadContext, usable_journal
 from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey
 from mailboat_operator.plan.children import name_conflict
 from mailboat_operator.plan.findings import Finding, stalled
@@ -69,12 +69,12 @@ def build_keys(build: PackageBuild, *, is_served: bool) -> Sequence[ChildKey]:
 
 def run_of_attempt(build: PackageBuild, seen: BuildObservation) -> SparkRun | Sequence[Finding]:
     """The current attempt, or why nothing can be asked for at the moment."""
-    name, publisher, journal = build.spec.publisher_ref.name, seen.publisher, seen.context.journal
+    publisher = seen.publisher
     if publisher is None:
-        return stalled("PublisherMissing", f"no valid Publisher {name}")
-    findings = hindrance(build.metadata, publisher.spec.journal_ref.name, seen.context, (), suspend=False)
-    if findings is not None or journal is None:
-        return findings or ()
+        return stalled("PublisherMissing", f"no valid Publisher {build.spec.publisher_ref.name}")
+    journal = usable_journal(build.metadata, publisher.spec.journal_ref.name, seen.context, (), suspend=False)
+    if not isinstance(journal, Journal):
+        return journal
     source = publisher.spec.source if build.spec.source is None else build.spec.source
     image = _image_of(build, seen.image)
     if journal.spec.blobs is None or source is None or image is None:

@@ -9,6 +9,7 @@ from typing import Final
 from mailboat.api.records import StatusView, SubscriberStatusView
 
 from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.publisher.manifests import (
     owner_of_publisher,
     publisher_children,
@@ -18,8 +19,8 @@ from mailboat_operator.kinds.publisher.spec import MOST_KNOWN_POOLS, KnownPool, 
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.kinds.workload_context import (
     WorkloadContext,
-    hindrance,
     roll_out,
+    usable_journal,
 )
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
@@ -60,11 +61,10 @@ def plan_publisher(publisher: Publisher, context: WorkloadContext) -> Plan:
         return Plan((), None)
     spec, metadata = publisher.spec, publisher.metadata
     mounts = user_mounts(publisher)
-    findings = hindrance(metadata, spec.journal_ref.name, context, mounts, suspend=spec.suspend)
-    if findings is not None or context.journal is None:
-        return _plan(publisher, context, (), findings or ())
-    journal = context.journal.spec
-    children = publisher_children(publisher, journal, context)
+    journal = usable_journal(metadata, spec.journal_ref.name, context, mounts, suspend=spec.suspend)
+    if not isinstance(journal, Journal):
+        return _plan(publisher, context, (), journal)
+    children = publisher_children(publisher, journal.spec, context)
     owner = owner_of_publisher(publisher)
     secrets = [token_secret(owner)] if spec.http.token_secret_ref is None else []
     findings = name_conflict([*secrets, *children], context.children, metadata.uid)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from mailboat.api.records import StatusView
 
 from mailboat_operator.definition.conditions import ConditionStatus
-from mailboat_operator.kinds.journal.spec import JournalSpec
+from mailboat_operator.kinds.journal.spec import Journal, JournalSpec
 from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING
 from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool, pool_children
 from mailboat_operator.kinds.subscriber_pool.pool_health import (
@@ -21,8 +21,8 @@ from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.kinds.workload_context import (
     WorkloadContext,
     count_of,
-    hindrance,
     roll_out,
+    usable_journal,
 )
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
@@ -59,19 +59,20 @@ def plan_pool(pool: SubscriberPool, context: WorkloadContext) -> Plan:
     if pool.metadata.is_deleted:
         return Plan((), None)
     spec, metadata = pool.spec, pool.metadata
-    findings = hindrance(metadata, spec.journal_ref.name, context, (), suspend=spec.suspend)
-    findings = findings or _staging_problem(pool, context) or _claim_problem(pool, context)
-    if findings is not None or context.journal is None:
-        return _plan(pool, context, (), findings or ())
-    journal = context.journal.spec
+    journal = usable_journal(metadata, spec.journal_ref.name, context, (), suspend=spec.suspend)
+    if not isinstance(journal, Journal):
+        return _plan(pool, context, (), journal)
+    findings = _staging_problem(pool, context) or _claim_problem(pool, context)
+    if findings is not None:
+        return _plan(pool, context, (), findings)
     live, fleet = context.children, context.fleet
-    children = pool_children(pool, journal, context, spec.replicas)
+    children = pool_children(pool, journal.spec, context, spec.replicas)
     # rendered with the wanted number and applied: no step is left. Members of a shared pool can go all at once: each
     # finishes what it has begun, and the content stays where it is
     is_last = spec.is_shared or is_applied(children, live)
     step = Step(spec.replicas, None) if is_last else next_step(pool, live, fleet)
     if step.replicas != spec.replicas:
-        children = pool_children(pool, journal, context, step.replicas)
+        children = pool_children(pool, journal.spec, context, step.replicas)
     secret = token_secret(owner_of_pool(pool))
     findings = name_conflict([secret, *children], live, metadata.uid) or shared_identity(pool, fleet)
     if findings is not None:
@@ -81,7 +82,7 @@ def plan_pool(pool: SubscriberPool, context: WorkloadContext) -> Plan:
         *plan_secret(secret, live),
         *plan_children(children, live),
     ]
-    findings = step.findings or _keda_problem(pool, context) or _seed_problem(pool, journal)
+    findings = step.findings or _keda_problem(pool, context) or _seed_problem(pool, journal.spec)
     return _plan(pool, context, actions, findings or roll_out(pool, context))
 
 

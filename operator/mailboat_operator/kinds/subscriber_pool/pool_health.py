@@ -77,13 +77,20 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timede
     if fleet is None and unanswered is not None and unanswered >= _KEPT:
         text = "no Publisher of the Journal in this namespace is ready to be asked"
         outdated = tuple(Finding(was.type, ConditionStatus.UNKNOWN, "PublisherNotReady", text) for was in known)
-        return Health(None, None, None, None, outdated, ())
+        return Health(caught_up=None, max_lag=None, blocked=None, last_error=None, findings=outdated, reports=())
     # a publisher that is rolled must not end a condition, and begin it again with an Event
     if fleet is None:
         kept = tuple(
             Finding(condition.type, condition.status, condition.reason, condition.message) for condition in known
         )
-        return Health(None, before.max_lag, before.blocked, before.last_error, kept, ())
+        return Health(
+            caught_up=None,
+            max_lag=before.max_lag,
+            blocked=before.blocked,
+            last_error=before.last_error,
+            findings=kept,
+            reports=(),
+        )
     members = _members(pool, fleet)
     blocked = [member for member in members if is_blocked(member)]
     findings = (_lagging(pool, members, known), _blocked(blocked))
@@ -149,9 +156,13 @@ def _members(pool: SubscriberPool, fleet: StatusView) -> Sequence[SubscriberStat
 def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], known: Sequence[Condition]) -> Finding:
     limit = pool.spec.lagging_from
     lagging = condition_of(known, LAGGING)
-    # two thresholds: with one, a lag that swings around it would be an Event each time
-    threshold = limit / 2 if lagging is not None and lagging.holds else limit - 1
-    late = [member for member in members if member.ready is True and member.lag is not None and member.lag > threshold]
+    was_lagging = lagging is not None and lagging.holds
+
+    def is_late(lag: int) -> bool:
+        # two thresholds: with one, a lag that swings around it would be an Event each time
+        return lag > limit / 2 if was_lagging else lag >= limit
+
+    late = [member for member in members if member.ready is True and member.lag is not None and is_late(member.lag)]
     if not late:
         return Finding(LAGGING, ConditionStatus.FALSE, "Following", f"no serving member is {limit} packages behind")
     lag = coarse(max_lag(late))
@@ -178,6 +189,7 @@ def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterato
         if finding.status is ConditionStatus.TRUE and not did_hold:
             yield Report(Severity.WARNING, finding.type, finding.message)
         elif finding.status is ConditionStatus.FALSE and did_hold:
+            # of the two conditions only Blocked has no message when it ends
             yield Report(Severity.NORMAL, f"Not{finding.type}", finding.message or "no member is blocked any more")
 
 
