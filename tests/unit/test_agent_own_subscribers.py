@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from mailboat.composition.home import create_home
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config, SubscriberAgentConfig
+from mailboat.control import command_sender
 from mailboat.control.event_feed import differences
 from mailboat.errors import CommandMissingError
-from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Start
+from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Start, records_of
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import (
     Backlog,
@@ -29,13 +31,14 @@ from mailboat.model.messages import (
     CommandVerb,
     DiscoveryMessage,
     PackageMessage,
+    SuspendMessage,
     TopicRole,
 )
 from mailboat.model.positions import Position
 from mailboat.queues.queue_pages import PageLimits, PageReader
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.target_contract import an_entry
-from mailboat.wire.messages import encode_message
+from mailboat.wire.messages import decode_message, encode_message
 from support.memory_imports import message
 
 AUTHOR, EDGE = AgentName("author"), AgentName("edge")
@@ -108,6 +111,18 @@ def test_answers_to_a_redrive_of_many_packages_are_found(workspace: Workspace, o
     own.resume(EDGE)
     with pytest.raises(CommandMissingError):
         own.command(ids[-1])
+
+
+def test_a_suspension_lasts_its_seconds_from_the_time_of_its_command(
+    workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = count(1_000_000)  # each reading of the clock is later
+    monkeypatch.setattr(command_sender, "milliseconds_now", lambda _: next(times))
+    own.suspend(EDGE, 60.0)
+    [record] = records_of(workspace.journal, workspace.topic(TopicRole.COMMAND), Offset(0))
+    command = decode_message(record.headers, record.value)
+    assert isinstance(command, SuspendMessage)
+    assert command.until_ms == (command.sent_ms or 0) + 60_000
 
 
 def test_a_command_whose_answer_comes_late_holds_no_reader_meanwhile(workspace: Workspace, own: OwnSubscribers) -> None:

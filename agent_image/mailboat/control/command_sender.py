@@ -80,18 +80,18 @@ class CommandSender:
         """Command a subscriber to suspend its imports, for at most so long. Raises: UsageError for a bad duration."""
         if seconds is not None and not MIN_SUSPENDED_SECONDS <= seconds <= MAX_SUSPENDED_SECONDS:
             raise UsageError(f"a suspension lasts 1 second to {MAX_SUSPENDED_SECONDS // 86_400} days, not {seconds} s")
-        now_ms = milliseconds_now(self._workspace.clock)
-        return self._suspend(queue_name, None if seconds is None else now_ms + int(seconds * 1000), suspended=True)
+        return self._suspend(queue_name, seconds, suspended=True)
 
     def resume(self, queue_name: QueueName) -> Command:
         """Command a subscriber to resume its imports."""
         return self._suspend(queue_name, None, suspended=False)
 
-    def _suspend(self, queue_name: QueueName, until_ms: int | None, *, suspended: bool) -> Command:
+    def _suspend(self, queue_name: QueueName, seconds: float | None, *, suspended: bool) -> Command:
         sling_id, name, _ = queue_name
-        command = SuspendMessage(
-            sling_id, name, suspended, until_ms, self._new_id(), milliseconds_now(self._workspace.clock)
-        )
+        # read once: the suspension begins with its command
+        now_ms = milliseconds_now(self._workspace.clock)
+        until_ms = None if seconds is None else now_ms + int(seconds * 1000)
+        command = SuspendMessage(sling_id, name, suspended, until_ms, self._new_id(), now_ms)
         self._send([command])
         return command
 
