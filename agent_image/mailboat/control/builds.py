@@ -27,11 +27,11 @@ from mailboat.control.subscriber_directory import SubscriberDirectory, Subscribe
 from mailboat.errors import BuildMissingError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, ReadLimits, Record, Start, records_of
 from mailboat.model.identifiers import AgentName, BuildId, Offset
-from mailboat.model.messages import BulkPart, PackageMessage
+from mailboat.model.messages import BulkPart
 from mailboat.model.positions import LogIdentity
+from mailboat.operations.journal_inspection import readable_package
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
 from mailboat.queues.queue_names import QueueName
-from mailboat.wire.messages import readable_message
 from mailboat.wire.package_messages import may_be_part
 
 MAX_SEARCHED_RECORDS: Final = 500_000
@@ -39,6 +39,14 @@ MAX_SEARCHED_RECORDS: Final = 500_000
 
 MAX_BUILDS: Final = 50
 _READ: Final = ReadLimits(max_records=1_000)
+
+
+class _Found(NamedTuple):
+    """A package of a build."""
+
+    publisher: AgentName
+    part: BulkPart
+    package_bytes: int
 
 
 @dataclass(slots=True)
@@ -53,12 +61,13 @@ class _Build:
     earliest_ms: int = 0
     offsets: array[int] = field(default_factory=lambda: array("q"))
 
-    def take(self, record: Record, part: BulkPart, message: PackageMessage) -> None:
+    def take(self, record: Record, found: _Found) -> None:
+        part = found.part
         if part.sequence < self.published:
             return  # the same package again
         self.total = part.total
         self.published = part.sequence + 1
-        self.package_bytes += message.package_length_bytes
+        self.package_bytes += found.package_bytes
         self.first_ms = self.first_ms or record.appended_ms
         self.earliest_ms = min(self.earliest_ms or record.appended_ms, record.appended_ms)
         self.last_ms = record.appended_ms
@@ -126,15 +135,15 @@ class BuildsSeen:
             self._next = reader.next_offset
 
     def _take(self, record: Record) -> None:
-        message = readable_message(record.headers, record.value) if may_be_part(record.value) else None
-        if not isinstance(message, PackageMessage) or message.bulk is None or message.pub_agent_name is None:
+        found = _part_in(record)
+        if found is None:
             return
-        key = message.pub_agent_name, message.bulk.build_id
+        key = found.publisher, found.part.build_id
         if key not in self._builds:
-            self._builds[key] = _Build(message.bulk.build_id, message.pub_agent_name, message.bulk.total)
+            self._builds[key] = _Build(found.part.build_id, found.publisher, found.part.total)
             if len(self._builds) > MAX_BUILDS:
                 del self._builds[next(iter(self._builds))]
-        self._builds[key].take(record, message.bulk, message)
+        self._builds[key].take(record, found)
 
     def _view(self, one: _Build, members: Sequence[SubscriberStatus], heard_at: float) -> BuildView:
         are_complete = self._journal_state.status_follower.are_complete_since(one.earliest_ms)
@@ -216,11 +225,6 @@ SEARCHED_RECORDS: Final = 10
 _KEPT: Final = 1_000
 
 
-class _Found(NamedTuple):
-    publisher: AgentName
-    part: BulkPart
-
-
 class BuildProgress:
     """Of the subscribers of one workspace. Safe to use from several threads."""
 
@@ -269,7 +273,8 @@ class BuildProgress:
 
 
 def _part_in(record: Record) -> _Found | None:
-    message = readable_message(record.headers, record.value) if may_be_part(record.value) else None
-    if not isinstance(message, PackageMessage) or message.bulk is None or message.pub_agent_name is None:
+    # most packages are of no build, and decoding costs far more than the search for a field
+    message = readable_package(record) if may_be_part(record.value) else None
+    if message is None or message.bulk is None or message.pub_agent_name is None:
         return None
-    return _Found(message.pub_agent_name, message.bulk)
+    return _Found(message.pub_agent_name, message.bulk, message.package_length_bytes)

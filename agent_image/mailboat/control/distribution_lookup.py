@@ -20,10 +20,10 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import first_paths
 from mailboat.model.requests import DistributionRequest
+from mailboat.operations.journal_inspection import readable_package
 from mailboat.publisher.appender import Receipt
 from mailboat.queues.error_queues import FailurePlace
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
-from mailboat.wire.messages import readable_message
 
 MAX_SEARCHED_RECORDS: Final = 10_000
 """How many records are searched for an id that this publisher does not remember: the newest, by their offsets."""
@@ -68,8 +68,8 @@ class Distributions:
         # Closed here: a Ctrl-C that meets the finalizer of a generator is printed and ignored by Python.
         with closing(self._candidates(identifier, place)) as candidates:
             for record in candidates:
-                message = readable_message(record.headers, record.value)
-                if not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
+                message = readable_package(record)
+                if message is None or message.pub_agent_name != publisher:
                     continue
                 if identifier in {message.package_id, message.request_id}:
                     return Found(record, message)
@@ -108,8 +108,8 @@ class Distributions:
 
     def _between(self, publisher: AgentName, begin: Offset, end: Offset) -> Iterator[Found]:
         for record in records_of(self._workspace.journal, self._workspace.package_topic, begin, end):
-            message = readable_message(record.headers, record.value)
-            if isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
+            message = readable_package(record)
+            if message is not None and message.pub_agent_name == publisher:
                 # Without the package: a page of large inline packages would be held as a whole.
                 yield Found(record._replace(value=b""), message._replace(payload=None))
 
@@ -119,8 +119,8 @@ class Distributions:
         if named is None or named[1] not in {None, topic}:
             return None
         record = self._workspace.journal.record_at(topic, Offset(int(named[2])))
-        message = None if record is None else readable_message(record.headers, record.value)
-        if record is None or not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
+        message = readable_package(record)
+        if record is None or message is None or message.pub_agent_name != publisher:
             return None
         return Found(record, message)
 

@@ -49,10 +49,9 @@ from mailboat.maintenance.retention import is_retention_by_consumption, retentio
 from mailboat.maintenance.schedule import remove_expired
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import JOB_TOPIC, PackageMessage, TopicRole
-from mailboat.model.pieces import is_run
 from mailboat.model.positions import Bounds
 from mailboat.operations.journal_bench import measure_journal
-from mailboat.operations.journal_inspection import decode_record, summary_of
+from mailboat.operations.journal_inspection import decode_record, summary_of, transport_of
 from mailboat.operations.journal_verification import journal_damage, verify_journal
 from mailboat.operations.stored_snapshots import snapshot_missing, snapshot_views, store_snapshot, view_of_stored
 from mailboat.retention.marks import whole_package_border
@@ -178,14 +177,11 @@ class JournalArchive:
 
     def message(self, offset: int) -> MessageView:
         journal, topic = self._workspace.journal, self._workspace.package_topic
+        record = journal.record_at(topic, Offset(offset))
+        message = None if record is None else decode_record(record)
+        if record is not None and isinstance(message, PackageMessage):
+            return message_view(record, message)
         bounds = journal.bounds(topic)
-        if bounds.earliest_offset <= offset < bounds.next_offset:
-            record = next(iter(records_of(journal, topic, Offset(offset))), None)
-            # Kafka has offsets without a record (control records): a read from there gives a later one.
-            if record is not None and record.offset == offset:
-                message = decode_record(record)
-                if isinstance(message, PackageMessage):
-                    return message_view(record, message)
         raise DistributionMissingError(
             f"the package topic has no package at offset {offset}; it holds {bounds.earliest_offset} up to "
             f"{bounds.next_offset}, but not this one",
@@ -375,7 +371,7 @@ def message_view(record: Record, message: PackageMessage) -> MessageView:
         deep_paths=message.deep_paths,
         package_type=message.package_type,
         package_bytes=message.package_length_bytes,
-        transport=_transport(message),
+        transport=transport_of(message),
         payload_ref=message.payload_ref,
         package_digest=_hexadecimal(message.package_digest),
         tree_digest=_hexadecimal(message.tree_digest),
@@ -384,14 +380,6 @@ def message_view(record: Record, message: PackageMessage) -> MessageView:
         created_at=None if message.created_ms is None else moment_of(message.created_ms),
         binaries=tuple(BinaryView(binary.digest.hex(), binary.length_bytes) for binary in message.binaries),
     )
-
-
-def _transport(message: PackageMessage) -> str:
-    if message.payload is not None:
-        return "inline"
-    if message.payload_ref is None:
-        return "none"
-    return "pieces" if is_run(message.payload_ref) else "reference"
 
 
 def _hexadecimal(digest: bytes | None) -> str | None:

@@ -21,13 +21,13 @@ from mailboat.errors import MailboatError, QueueNotClearableError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
+from mailboat.operations.journal_inspection import readable_package
 from mailboat.queues.entries import Entry
 from mailboat.queues.error_queues import ErrorItem, ErrorQueue, FailurePlace
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.queue_names import QueueName, parse_entry_id
 from mailboat.queues.queue_state import ItemState
 from mailboat.queues.subscriber_queue import ClearPlan, QueueItem, SubscriberQueue
-from mailboat.wire.messages import readable_message
 
 MAX_PAGE_ITEMS: Final = 1000
 # A list of all queues asks for each of them in turn, within this time.
@@ -303,9 +303,7 @@ def _publisher_of(workspace: Workspace, place: GivenUpPlace) -> AgentName | None
 
 def package_at(workspace: Workspace, offset: Offset) -> PackageMessage | None:
     """The message of a package; None where the log does not hold it any more."""
-    record = workspace.journal.record_at(workspace.package_topic, offset)
-    message = None if record is None else readable_message(record.headers, record.value)
-    return message if isinstance(message, PackageMessage) else None
+    return readable_package(workspace.journal.record_at(workspace.package_topic, offset))
 
 
 def _view_of_call(place: GivenUpPlace, call: AfterCall, message: PackageMessage | None) -> GivenUpView:

@@ -30,6 +30,8 @@ from mailboat.wire.messages import decode_message, readable_message
 from mailboat.wire.protobuf import MAX_NAME_CHARACTERS
 
 _LAST_MESSAGES: Final = 20
+_WAYS: Final = {"inline": "inline", "reference": "by reference", "pieces": "in chunks", "none": "no package"}
+"""How a summary names the transport of a package."""
 
 
 def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, datetime]:
@@ -38,12 +40,18 @@ def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, 
     start = Offset(max(bounds.earliest_offset, bounds.next_offset - _LAST_MESSAGES))
     found: dict[AgentName, datetime] = {}
     for record in records_of(journal, topic, start):
-        message = readable_message(record.headers, record.value)
-        if not isinstance(message, PackageMessage) or message.pub_agent_name is None:
+        message = readable_package(record)
+        if message is None or message.pub_agent_name is None:
             continue
         if len(message.pub_agent_name) <= MAX_NAME_CHARACTERS:
             found[message.pub_agent_name] = moment_of(record.appended_ms)
     return found
+
+
+def readable_package(record: Record | None) -> PackageMessage | None:
+    """The package message of a record; None for no record, a piece, or what can't be decoded."""
+    message = None if record is None else readable_message(record.headers, record.value)
+    return message if isinstance(message, PackageMessage) else None
 
 
 def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent | RecordedJobEvent:
@@ -74,7 +82,8 @@ def _package_summary(message: PackageMessage | PieceMessage) -> str:
     if isinstance(message, PieceMessage):
         return f"piece {message.index} of {message.package_id}   {len(message.content)} bytes"
     paths = " ".join(message.paths[:3]) + (f" … {len(message.paths)} paths" if len(message.paths) > 3 else "")
-    return f"{message.action} {paths}".rstrip() + f"   {message.package_length_bytes} bytes {_way_of(message)}"
+    way = _WAYS[transport_of(message)]
+    return f"{message.action} {paths}".rstrip() + f"   {message.package_length_bytes} bytes {way}"
 
 
 def _member_summary(message: DiscoveryMessage | RegistryMessage) -> str:
@@ -84,13 +93,13 @@ def _member_summary(message: DiscoveryMessage | RegistryMessage) -> str:
     return f"{message.sub_agent_name}: {message.state or 'alive'}   {states}".rstrip()
 
 
-def _way_of(message: PackageMessage) -> str:
-    """How the package travels."""
+def transport_of(message: PackageMessage) -> str:
+    """How the package travels: `inline`, `reference`, `pieces` (in the journal, before the message), or `none`."""
     if message.payload is not None:
         return "inline"
     if message.payload_ref is None:
-        return "no package"
-    return "in chunks" if is_run(message.payload_ref) else "by reference"
+        return "none"
+    return "pieces" if is_run(message.payload_ref) else "reference"
 
 
 def _command_summary(message: CommandMessage | RedriveMessage | SuspendMessage | CommandResult) -> str:
