@@ -15,7 +15,8 @@ from mailboat.composition.workspace import Workspace
 from mailboat.control.service import ControlService
 from mailboat.control.subscriber_directory import directory_of, members_below, position_findings
 from mailboat.errors import UsageError
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.model.positions import Bounds
 from mailboat.model.requests import parse_request
 
 
@@ -44,6 +45,25 @@ def member(service: ControlService, name: str = "web") -> SubscriberStatusView:
 
 def subscribe(boat: Any, tmp_path: Path, name: str = "web", *words: str) -> None:
     boat.run("subscribe", name, "--into", f"files:{tmp_path / name}", "--until", "caught-up", *words)
+
+
+def test_a_position_that_moves_during_a_verification_is_no_problem(
+    boat: Any, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boat.do("publish", site, "/0.html")
+    subscribe(boat, tmp_path)
+    with opened(boat) as (workspace, _):
+        journal, read_bounds = workspace.journal, workspace.journal.bounds
+
+        def bounds(topic: TopicName) -> Bounds:
+            found = read_bounds(topic)
+            monkeypatch.setattr(journal, "bounds", read_bounds)
+            boat.do("publish", site, "/1.html")
+            subscribe(boat, tmp_path)
+            return found
+
+        monkeypatch.setattr(journal, "bounds", bounds)
+        assert position_findings(workspace) == []
 
 
 def test_one_that_does_not_run_is_known_from_its_target(boat: Any, site: Path, tmp_path: Path) -> None:

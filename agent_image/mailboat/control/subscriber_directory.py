@@ -180,6 +180,7 @@ class SubscriberDirectory:
             key = QueueName(registered.pool or self._workspace.home.sling_id, registered.name)
             found[key] = _with_registry(found.get(key), key, registered)
         topic = self._workspace.package_topic
+        # after the positions: a subscriber that imports meanwhile must not be judged to be beyond the end
         identity, bounds = self._workspace.journal.identity(topic), self._workspace.journal.bounds(topic)
         judged = [_judged(status, identity, bounds) for status in found.values()]
         return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.queue_name.sling_id))
@@ -321,9 +322,11 @@ def members_below(workspace: Workspace, before: Offset) -> Sequence[SubscriberSt
 def position_findings(workspace: Workspace) -> Sequence[ProblemView]:
     """Subscribers whose target stands in another log than this one, or outside of it."""
     topic = workspace.package_topic
+    # positions first: one that moves with the log meanwhile would be beyond an end that was read before it
+    members = directory_of(workspace).members()
     identity, bounds = workspace.journal.identity(topic), workspace.journal.bounds(topic)
     found = []
-    for member in directory_of(workspace).members():
+    for member in members:
         if member.identity is not None and member.identity != identity:
             found.append(ProblemView(topic, None, f"{member.name} is in another log: {member.identity}"))
         elif member.next_offset is not None and member.next_offset > bounds.next_offset:
