@@ -132,6 +132,7 @@ class Observability:
         for notifier in self._running:
             notifier.stop(deadline.remaining_seconds())
         self._running.clear()
+        # after the threads: they use the memories of events that are closed here
         self._opened.close()
 
     def _start_events(self, name: str, workspace: Workspace) -> None:

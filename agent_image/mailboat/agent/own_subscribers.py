@@ -95,6 +95,7 @@ class SentCommands:
 
     def look(self) -> list[CommandView]:
         """The commands with the answers that are there. Raises: JournalUnavailableError."""
+        # held while the topic is read: a follower is for one thread, and several requests may wait for one command
         with self._lock:
             if self._resting_at is not None and self._open_follower is not None:
                 self._follower = self._open_follower(self._resting_at)

@@ -218,6 +218,7 @@ class SubscriberProcess:
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
         self._deadline = Deadline(clock, seconds)
         deadline = Deadline(clock, seconds * (1 - FINAL_SHARE))
+        # hooks first: the batch that has to end may be waiting for one
         if self._hooks is not None:
             self._hooks.stop(deadline)
         self._subscriber.stop(deadline)

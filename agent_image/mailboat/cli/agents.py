@@ -89,6 +89,7 @@ def run(
             _end(0, received)
             return
         server = server_of(process)
+        # before the subscribers are open: the probes of a pod are answered while they wait for their locks
         server.start()
         try:
             ended = process.await_opened()  # or a supervisor would see `ready` and then exit code 5
@@ -98,6 +99,7 @@ def run(
         finally:
             # The server first, as its requests use the process; one deadline, as a supervisor kills both at its end.
             deadline = process.deadline()
+            # the server first: its calls use what the process closes
             server.stop(deadline)
             code = process.stop(deadline)
     _end(code, received)
@@ -119,6 +121,7 @@ def _started(
         with ExitStack() as draft:
             process = draft.enter_context(AgentProcess(home))
             process.start()
+            # only a process that started is handed over: a failed attempt is closed before the next one
             opened.push(draft.pop_all())
         return process
 

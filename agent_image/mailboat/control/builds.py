@@ -236,6 +236,7 @@ class BuildProgress:
 
     def of(self, members: Sequence[SubscriberStatus]) -> Mapping[QueueName, BuildProgressView]:
         """The build that each is in the middle of; who is in none, or could not be looked up, is left out."""
+        # held while the log is read: of callers that come together one reads, and the others find what it read
         with self._lock:
             found = self._at_all(members)
         progress = {}

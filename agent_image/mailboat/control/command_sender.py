@@ -107,6 +107,7 @@ class CommandSender:
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
         with closing(records_of(journal, topic, start)) as records:
             for record in records if wanted else ():
+                # the id is looked for in the bytes first: decoding all records of the search takes much longer
                 message = readable_message(record.headers, record.value) if wanted in record.value else None
                 if _is_command(message, publisher, command_id):
                     self._remember(message)

@@ -71,6 +71,7 @@ class LagHistory:
     def sample(self) -> float:
         """Take a sample. Returns: seconds until the next one. Raises: the errors of the status."""
         began = self._clock.monotonic()
+        # without the lock: a page that asks for the history must not wait for the journal
         status = self._status()
         now_ms = milliseconds_now(self._clock)
         with self._lock:

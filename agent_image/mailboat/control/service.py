@@ -90,6 +90,7 @@ class ForeignLag:
             publishers: The publishers that it follows.
             known: Those that any subscriber follows: one view counts them all.
         """
+        # held while the log is read: the follower is for one thread at a time
         with self._lock:
             view, follower = self._followed_of(publishers | known)
             while follower.follow(0.0):
@@ -186,6 +187,7 @@ class ControlService:
 
     def status(self) -> StatusView:
         self._hear_announcements()
+        # positions first: an end that was read before them could lie below one, which would have no lag
         members, journal = self._directory.members(), journal_view(self._workspace)
         end = Offset(journal.next_offset)
         progress = self._progress.of(members)

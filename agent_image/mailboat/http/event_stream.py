@@ -338,6 +338,7 @@ class EventStreamResponse(Response):
             await problem_answer(refusal)(scope, receive, send)
             return
         with self._streams.place(self._caller):  # in one step with the check: nothing is awaited between them
+            # before the head is sent: a defect can still be answered with its status
             await self._streams.look()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await self._streams.send_to(receive, send, self._last_id, follow=self._follow, is_packed=self._is_packed)

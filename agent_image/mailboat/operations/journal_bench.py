@@ -83,6 +83,7 @@ class _Bench:
         try:
             times = []
             for record in self._records(_FIRST + rounds):
+                # before the append: cleared after it, the event of a fast reader would be lost
                 listener.listen()
                 begin = self._clock.monotonic()
                 self._journal.append(self._topic, [record])
