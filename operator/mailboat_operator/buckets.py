@@ -84,8 +84,10 @@ def _check_answer(s3: S3, region: str, code: int, headers: Mapping[str, str]) ->
 
 
 def _trust(s3: S3, authority: str | None) -> ssl.SSLContext:
+    if s3.ca_secret_ref is None:
+        return ssl.create_default_context()
     try:
         return ssl.create_default_context(cadata=authority)
     except (ssl.SSLError, TypeError, ValueError) as error:  # a text beyond ASCII is a TypeError
-        name = None if s3.ca_secret_ref is None else s3.ca_secret_ref.name
+        name = s3.ca_secret_ref.name
         raise SecretMalformedError(f"entry ca.crt of Secret {name} is not a PEM certificate") from error

@@ -20,9 +20,8 @@ from mailboat.bulk.source_branches import cut_whole, outermost
 from mailboat.bulk.spark.spark_errors import SparkMissingError
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.help_page import command_group
-from mailboat.cli.options import PublisherOption, command, remote_command
+from mailboat.cli.options import PublisherOption, SourceArgument, command, content_paths, remote_command
 from mailboat.cli.output import Report
-from mailboat.cli.publish import SourceArgument, content_paths
 from mailboat.cli.session import Session
 from mailboat.composition.environment import variable
 from mailboat.composition.home import Home, configured_home

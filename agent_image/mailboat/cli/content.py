@@ -12,9 +12,8 @@ import typer
 
 from mailboat.cli import snapshots
 from mailboat.cli.help_page import command_group
-from mailboat.cli.options import command
+from mailboat.cli.options import command, content_paths
 from mailboat.cli.output import Output, Report, bytes_text, count_text
-from mailboat.cli.publish import content_paths
 from mailboat.cli.session import Session
 from mailboat.cli.tables import Column, Table
 from mailboat.composition.source_openers import open_source

@@ -11,7 +11,7 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec
 
@@ -23,6 +23,7 @@ from mailboat.cli.output import Output
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
 from mailboat.composition.environment import current_settings
 from mailboat.errors import UsageError
+from mailboat.model.paths import NodePath, parse_path
 
 P = ParamSpec("P")
 
@@ -55,6 +56,14 @@ PackagePublisherOption = Annotated[
         autocompletion=publisher_names,
     ),
 ]
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
+]
+OptionalPaths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip."),
+]
+ShallowOption = Annotated[bool, typer.Option("--shallow", help="Only these nodes, without their children.")]
 WaitOption = Annotated[
     float | None,
     typer.Option(
@@ -77,6 +86,22 @@ def parse_duration_ms(text: str) -> int:
     if found is None:
         raise UsageError(f"{text!r} is not a duration; expected a number with ms, s, m, h or d, such as 30s")
     return int(float(found[1]) * _UNITS_MS[found[2]])
+
+
+def content_paths(texts: Iterable[str]) -> tuple[NodePath, ...]:
+    """Content paths as users type them: a missing first slash is added, a last one dropped.
+
+    Raises:
+        UsageError: One is empty, as an unset variable of a shell gives it: that must not be taken for the root.
+        PathRefusedError: A path is malformed.
+    """
+    return tuple(map(_content_path, texts))
+
+
+def _content_path(text: str) -> NodePath:
+    if not text:
+        raise UsageError("a path is empty", next_step="write / when the root is meant")
+    return parse_path("/" + text.strip("/"))
 
 
 def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:

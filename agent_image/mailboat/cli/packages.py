@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from mailboat.cli.help_page import command_group
-from mailboat.cli.options import command
+from mailboat.cli.options import OptionalPaths, ShallowOption, SourceArgument, command, content_paths
 from mailboat.cli.output import Report, bytes_text, count_text
-from mailboat.cli.publish import OptionalPaths, ShallowOption, SourceArgument, content_paths
 from mailboat.cli.publish_requests import left_out_lines
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, folder_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
-from mailboat.cli.options import PublisherOption, remote_command
+from mailboat.cli.options import OptionalPaths, PublisherOption, ShallowOption, content_paths, remote_command
 from mailboat.cli.output import Report, bytes_text, cause_text, count_text
 from mailboat.cli.publish_requests import Delivery, open_publisher, publish_through, unpublished_lines
 from mailboat.cli.session import Publishing, Session
@@ -27,20 +27,12 @@ from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import parse_request_id
 from mailboat.model.messages import Action
-from mailboat.model.paths import ROOT, NodePath, parse_path
+from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.builder import Unpublished, owned_of, unpublished_of
 from mailboat.publisher.publisher import own_roots
 
-SourceArgument = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
-]
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
-OptionalPaths = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip."),
-]
-ShallowOption = Annotated[bool, typer.Option("--shallow", help="Only these nodes, without their children.")]
 
 
 class Selection(NamedTuple):
@@ -266,22 +258,6 @@ def invalidate(session: Session, paths: Paths, delivery: Delivery) -> None:
 def ping(session: Session, delivery: Delivery) -> None:
     """Send a test message that changes no content."""
     _request(session, Action.TEST, (), delivery)
-
-
-def content_paths(texts: Iterable[str]) -> tuple[NodePath, ...]:
-    """Content paths as users type them: a missing first slash is added, a last one dropped.
-
-    Raises:
-        UsageError: One is empty, as an unset variable of a shell gives it: that must not be taken for the root.
-        PathRefusedError: A path is malformed.
-    """
-    return tuple(map(_content_path, texts))
-
-
-def _content_path(text: str) -> NodePath:
-    if not text:
-        raise UsageError("a path is empty", next_step="write / when the root is meant")
-    return parse_path("/" + text.strip("/"))
 
 
 def _roots_of(source: Source) -> tuple[NodePath, ...]:
