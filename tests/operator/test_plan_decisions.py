@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, settings_of
+from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, kafka_settings_of, settings_of
 from mailboat.errors import ResourceInvalidError, SecretMalformedError, SecretMissingError, UsageError
-from mailboat.journal.kafka_topics import plan_topic
 from mailboat.model.messages import TopicRole
 from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.definition.amounts import (
@@ -623,7 +622,7 @@ def test_the_topics_of_a_journal_are_kept_as_an_agent_of_a_publisher_makes_them(
     for role, (child, journal) in found.items():
         config = publisher_config(made("Publisher", "author", {"journalRef": {"name": "main"}}), journal.spec)
         engine = JOB_TOPIC_SETTINGS if role is JournalRole.JOB else settings_of(TopicRole(role), config)
-        assert wanted_topic(child, journal).config == plan_topic(engine, 3, 2).configuration, role
+        assert wanted_topic(child, journal).config == kafka_settings_of(engine, 2), role
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, Producer
 from mailboat.config.storage import KafkaConfig, KafkaSaslConfig, KafkaTlsConfig, SaslMechanism
-from mailboat.config.topic_settings import BATCH_BYTES, TopicSettings
+from mailboat.config.topic_settings import BATCH_BYTES, TopicSettings, kafka_settings_of
 from mailboat.journal.kafka_appender import size_in_log_bytes
 from mailboat.journal.kafka_settings import (
     KafkaSettings,
@@ -17,7 +17,7 @@ from mailboat.journal.kafka_settings import (
     producer_options,
     security_options,
 )
-from mailboat.journal.kafka_topics import differences_of, plan_topic
+from mailboat.journal.kafka_topics import differences_of
 from mailboat.journal.port import NewRecord, TopicDifference
 
 SECRET = "correct horse battery staple"
@@ -109,7 +109,7 @@ def test_clients_are_named_for_the_brokers_logs() -> None:
 
 
 def planned(settings: TopicSettings, min_insync_replicas: int | None = None) -> Mapping[str, str]:
-    return plan_topic(settings, None, min_insync_replicas).configuration
+    return kafka_settings_of(settings, min_insync_replicas)
 
 
 def test_a_topics_settings_become_kafkas() -> None:
@@ -145,10 +145,10 @@ def test_no_topic_takes_less_than_a_batch_of_the_producer() -> None:
 
 
 def test_a_topic_as_planned_has_no_differences_and_others_are_told_by_name() -> None:
-    plan = plan_topic(TopicSettings(), 3, 2)
-    as_planned = {**plan.configuration, "file.delete.delay.ms": "1"}
-    assert differences_of(plan, as_planned, 3) == []
-    found = differences_of(plan, {**as_planned, "retention.ms": "1000", "segment.ms": None}, 1)
+    wanted = planned(TopicSettings(), 2)
+    as_planned = {**wanted, "file.delete.delay.ms": "1"}
+    assert differences_of(wanted, 3, as_planned, 3) == []
+    found = differences_of(wanted, 3, {**as_planned, "retention.ms": "1000", "segment.ms": None}, 1)
     assert found == [
         TopicDifference("retention.ms", "604800000", "1000"),
         TopicDifference("segment.ms", "151200000", None),
@@ -160,9 +160,9 @@ def test_a_topic_as_planned_has_no_differences_and_others_are_told_by_name() -> 
 def test_a_topic_that_could_never_acknowledge_an_append_is_told(
     wanted: int | None, is_found: str | None, replicas: int
 ) -> None:
-    plan = plan_topic(TopicSettings(), None, wanted)
-    found = {**plan.configuration, "min.insync.replicas": is_found or str(wanted)}
-    assert differences_of(plan, found, replicas) == [TopicDifference("replicas", "2 or more", "1")]
+    configuration = planned(TopicSettings(), wanted)
+    found = {**configuration, "min.insync.replicas": is_found or str(wanted)}
+    assert differences_of(configuration, None, found, replicas) == [TopicDifference("replicas", "2 or more", "1")]
 
 
 def test_keys_and_headers_count_in_the_size_of_a_record() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 from confluent_kafka import KafkaError
 
 from mailboat.clock import Clock
-from mailboat.config.topic_settings import MAX_MESSAGE, ROOM_BYTES, TopicSettings
+from mailboat.config.topic_settings import MAX_MESSAGE, ROOM_BYTES, TopicSettings, kafka_settings_of
 from mailboat.errors import (
     AppendUncertainError,
     JournalAccessDeniedError,
@@ -28,7 +28,7 @@ from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_reader import KafkaLookup, KafkaReader, ReaderSettings
 from mailboat.journal.kafka_settings import KafkaSettings
-from mailboat.journal.kafka_topics import KafkaTopics, TopicPlan, differences_of, plan_topic
+from mailboat.journal.kafka_topics import KafkaTopics, differences_of
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference
 from mailboat.journal.refusals import check_sizes, journal_closed
 from mailboat.journal.start_offset import starting_offset
@@ -84,9 +84,9 @@ class KafkaJournal:
         return False
 
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
-        """See `Journal.ensure_topic`. What is not named in `plan_topic` stays as it is."""
+        """See `Journal.ensure_topic`. What `kafka_settings_of` does not name stays as it is."""
         self._check_open()
-        self._topics.ensure(topic, self._plan(settings).configuration)
+        self._topics.ensure(topic, self._configuration_of(settings))
         with self._lock:
             # The limit of a value. The topic's own `max.message.bytes` is larger: it also has room for key and headers.
             self._own_limits[topic] = settings.max_message_bytes
@@ -95,8 +95,8 @@ class KafkaJournal:
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
         """See `JournalUpkeep.differences`. The number of replicas is reported, and never changed here."""
         self._check_open()
-        state = self._topics.state(topic)
-        return differences_of(self._plan(settings), self._topics.configuration(topic), state.replicas)
+        wanted, replicas = self._configuration_of(settings), self._topics.state(topic).replicas
+        return differences_of(wanted, self._settings.config.replicas, self._topics.configuration(topic), replicas)
 
     def size_bytes(self) -> int | None:
         """See `JournalUpkeep.size_bytes`: the brokers know, the client library can't ask them."""
@@ -205,8 +205,8 @@ class KafkaJournal:
     ) -> None:
         self.close()
 
-    def _plan(self, settings: TopicSettings) -> TopicPlan:
-        return plan_topic(settings, self._settings.config.replicas, self._settings.config.min_insync_replicas)
+    def _configuration_of(self, settings: TopicSettings) -> Mapping[str, str]:
+        return kafka_settings_of(settings, self._settings.config.min_insync_replicas)
 
     def _check_open(self) -> None:
         if self._is_closed:

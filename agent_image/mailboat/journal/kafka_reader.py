@@ -4,10 +4,7 @@ librdkafka says nothing when a topic is deleted, and goes on in a new one of the
 topic it reads: when it is opened, whenever it gives records after it had been idle or at the end, after a lost
 connection, and otherwise every `identity_check_seconds`. Records are given only after that answer.
 
-Looks up single records of Kafka topics by their offset, on one client that is kept.
-
-A reader is a client of its own and costs 10 to 20 ms to open; publishers look back at the record that they appended,
-and that would be most of what publishing costs. Nothing is fetched ahead here but the batch that holds the record.
+`KafkaLookup` gives single records by their offset.
 """
 
 from __future__ import annotations
@@ -446,11 +443,16 @@ class RecordMaker:
         return records
 
 
+# Nothing is fetched ahead but the batch that holds the record.
 _ONE_RECORD: Final = {"fetch.message.max.bytes": 64 * 1024, "queued.min.messages": 1, "fetch.wait.max.ms": 10}
 
 
 class KafkaLookup:
-    """One client for all look-ups of a journal. Safe to use from several threads, which take turns."""
+    """One client for all look-ups of a journal. Safe to use from several threads, which take turns.
+
+    A reader is a client of its own and costs 10 to 20 ms to open; publishers look back at the record that they
+    appended, and that would be most of what publishing costs.
+    """
 
     def __init__(self, settings: KafkaSettings, topics: KafkaTopics, clock: Clock, log: ClientLog) -> None:
         """Connect with the first look-up only."""

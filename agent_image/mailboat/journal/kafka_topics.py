@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from mailboat.clock import Clock, Deadline
 from mailboat.config.storage import KafkaTlsConfig
-from mailboat.config.topic_settings import MIN_INSYNC, TopicSettings, kafka_settings_of
+from mailboat.config.topic_settings import MIN_INSYNC
 from mailboat.errors import JournalUnavailableError, MailboatError, TopicMissingError, UsageError
 from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, is_distrust, kind_of, mapped
 from mailboat.journal.kafka_log import ClientLog
@@ -452,39 +452,23 @@ def _resource(topic: TopicName, changes: Sequence[ConfigEntry] | None = None) ->
     return ConfigResource(kind, topic, incremental_configs=None if changes is None else list(changes))
 
 
-class TopicPlan(NamedTuple):
-    """How a topic is to be kept.
-
-    Attributes:
-        configuration: Its settings by Kafka's names.
-        replicas: How many copies; None leaves it to the brokers.
-    """
-
-    configuration: Mapping[str, str]
-    replicas: int | None
-
-
-def plan_topic(settings: TopicSettings, replicas: int | None, min_insync_replicas: int | None) -> TopicPlan:
-    """What a topic with these settings needs of the brokers."""
-    return TopicPlan(kafka_settings_of(settings, min_insync_replicas), replicas)
-
-
-def differences_of(plan: TopicPlan, found: Mapping[str, str | None], replicas: int) -> Sequence[TopicDifference]:
-    """Where a topic is not as planned.
+def differences_of(
+    wanted: Mapping[str, str], wanted_replicas: int | None, found: Mapping[str, str | None], replicas: int
+) -> Sequence[TopicDifference]:
+    """Where a topic is not kept as wanted.
 
     Args:
-        plan: What is wanted.
-        found: The topic's configuration.
+        wanted: Its configuration by Kafka's names.
+        wanted_replicas: How many copies; None leaves it to the brokers.
+        found: The configuration that it has.
         replicas: How many copies it has.
     """
     differences = [
-        TopicDifference(name, value, found.get(name))
-        for name, value in plan.configuration.items()
-        if found.get(name) != value
+        TopicDifference(name, value, found.get(name)) for name, value in wanted.items() if found.get(name) != value
     ]
-    needed = int(plan.configuration.get(MIN_INSYNC) or found.get(MIN_INSYNC) or 1)
-    if plan.replicas is not None and replicas != plan.replicas:
-        differences.append(TopicDifference("replicas", str(plan.replicas), str(replicas)))
+    needed = int(wanted.get(MIN_INSYNC) or found.get(MIN_INSYNC) or 1)
+    if wanted_replicas is not None and replicas != wanted_replicas:
+        differences.append(TopicDifference("replicas", str(wanted_replicas), str(replicas)))
     elif replicas < needed:  # no append would ever be acknowledged
         differences.append(TopicDifference("replicas", f"{needed} or more", str(replicas)))
     return differences
