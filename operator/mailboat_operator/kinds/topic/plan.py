@@ -180,6 +180,7 @@ def _plan_deleted(topic: Topic, seen: TopicObservation) -> Plan:
     reason = reason_to_keep(topic, has_journal=journal is not None, rivals=seen.rivals)
     if journal is None or reason is not None or not is_reclaimed(topic, journal):
         return plan_kept(topic, reason)
+    # Not waited for: a namespace that is deleted loses its Secrets first, and none can be made in it again.
     if isinstance(error, SecretMissingError):
         return plan_kept(topic, error.message)
     if error is not None:
