@@ -32,6 +32,7 @@ BUSY_TIMEOUT_SECONDS: Final = 30.0
 Synchronous = Literal["FULL", "OFF"]
 """OFF is for tests that kill processes, but never the machine."""
 
+# `sources.packages` counts those published so far: it makes the request ids of `--changed` unlike.
 _FIRST_SCHEMA: Final = (
     """CREATE TABLE intents (
     request_id TEXT PRIMARY KEY, fingerprint BLOB NOT NULL, package_id TEXT NOT NULL,
@@ -62,6 +63,7 @@ _STAGED_SCHEMA: Final = (
 )""",
     "CREATE INDEX staged_by_package ON staged (package_id, rank)",
 )
+# The columns of `event_audience` are the attributes of `StoredSubscriber`.
 _EVENT_SCHEMA: Final = (
     """CREATE TABLE event_cursors (
     reader TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL,
