@@ -87,16 +87,6 @@ class TestSizesAndPages:
         assert (item.entry.user_id, item.entry.length_bytes, item.entry.publisher) == ("ann", 7, A)
         assert item.entry.appended_ms == ManualClock().now().timestamp() * 1000
 
-    def test_all_paths_are_read_from_the_message(self, journal: CountingJournal) -> None:
-        journal.append(TOPIC, [package_record(A, paths=[f"/content/{n}" for n in range(50)]), GARBAGE])
-        pages = PageReader(view_of(journal), journal)
-        message = pages.message(Offset(0))
-        assert message is not None
-        assert len(message.paths) == 50
-        assert pages.message(Offset(1)) is None
-        assert pages.message(Offset(2)) is None
-        assert pages.message(Offset(-1)) is None
-
     def test_before_the_past_is_counted_a_size_is_what_it_can_be_at_most(self, journal: CountingJournal) -> None:
         journal.append(TOPIC, [package_record(A), package_record(B)] * 50)
         view = view_of(journal)

@@ -14,7 +14,6 @@ from mailboat.queues.entries import DecodedRecords
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.queue_names import EntryId
-from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.statuses import StatusFollower
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
@@ -77,10 +76,6 @@ class TestRefusedMessages:
         assert LogFollower(view, journal).follow(0.0) == 3
         assert queue_of(journal, view).size() == QueueSize(2, is_exact=True)
         assert view.counts.unreadable_records == 1
-
-    def test_there_is_no_message_to_be_shown(self, journal: CountingJournal, refused: NewRecord) -> None:
-        journal.append(TOPIC, [refused])
-        assert PageReader(counted_view_of(journal), journal).message(Offset(0)) is None
 
 
 class TestBatchesThatCanNotBeTakenIn:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.messages import decode_message
+from mailboat.wire.messages import readable_message
 
 MAX_TEXT_BYTES: Final = 80
 """Longer paths, user names and foreign package ids are cut in lists, at a character's border, and end in `…`."""
@@ -61,15 +60,14 @@ def decode_entries(records: Iterable[Record], publishers: Collection[AgentName] 
     pieces: list[Offset] = []
     unreadable_count = 0
     for record in records:
+        # Known by its headers alone: decoding a piece would copy its content, and a package may have thousands.
         if record.headers == PIECE_HEADERS:
             pieces.append(record.offset)
             continue
-        try:
-            message = decode_message(record.headers, record.value)
-        except UntrustedInputError:
+        message = readable_message(record.headers, record.value)
+        if message is None:
             unreadable_count += 1
-            continue
-        if isinstance(message, PackageMessage) and message.action is not Action.TEST:
+        elif isinstance(message, PackageMessage) and message.action is not Action.TEST:
             publisher = message.pub_agent_name
             if publisher is not None and (publishers is None or publisher in publishers):
                 entries.append(_entry(record, message, publisher))

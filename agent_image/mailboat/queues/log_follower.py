@@ -7,19 +7,16 @@ log was replaced or lost its end, or a batch could not be added, it starts over,
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from contextlib import closing
 from typing import Final
 
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError
-from mailboat.journal.port import Journal, JournalReader, ReadLimits
-from mailboat.model.identifiers import AgentName, Offset
-from mailboat.queues.entries import DecodedRecords, Entry, decode_entries
+from mailboat.journal.port import Journal, JournalReader, ReadLimits, records_of
+from mailboat.model.identifiers import Offset
+from mailboat.queues.entries import decode_entries
 from mailboat.queues.log_view import LogView
 
 STEP_LIMITS: Final = ReadLimits(max_records=500, max_bytes=4 * 1024 * 1024)
-
-READ_WAIT_SECONDS: Final = 5.0
-"""For what is known to be there; logs with a network between may need a moment."""
 
 
 class LogFollower:
@@ -80,28 +77,11 @@ def count_past(view: LogView, journal: Journal, step_offsets: int = 2000) -> boo
         return False
     # Read before the log: after a restart meanwhile the step does not count.
     generation = view.generation
-    reader = journal.reader(view.topic, begin)
     try:
-        decoded = _decoded_until(reader, end, view.publishers)
+        with closing(records_of(journal, view.topic, begin, end)) as records:
+            decoded = decode_entries(records, view.publishers)
     except PositionOutOfRangeError:  # retention was faster
         view.trim(journal.bounds(view.topic).earliest_offset)
         return not view.is_past_counted
-    finally:
-        reader.close()
     view.extend_back(decoded, begin, end, generation)
     return not view.is_past_counted
-
-
-def _decoded_until(reader: JournalReader, end: Offset, publishers: Collection[AgentName]) -> DecodedRecords:
-    """All that is before `end`; of the records, which may be large, no more than one batch is held at a time."""
-    entries: list[Entry] = []
-    pieces: list[Offset] = []
-    while reader.next_offset < end:
-        limits = ReadLimits(min(STEP_LIMITS.max_records, end - reader.next_offset), STEP_LIMITS.max_bytes)
-        batch = reader.read(limits, READ_WAIT_SECONDS)
-        decoded = decode_entries(batch.records, publishers)
-        entries += (entry for entry in decoded.entries if entry.offset < end)
-        pieces += (offset for offset in decoded.pieces if offset < end)
-        if not batch.records and batch.is_at_end:
-            break
-    return DecodedRecords(entries, 0, pieces)

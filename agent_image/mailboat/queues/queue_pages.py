@@ -7,21 +7,20 @@ walks through them up to a limit, and returns where to go on.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from mailboat.errors import JournalUnavailableError, PositionOutOfRangeError, UntrustedInputError
-from mailboat.journal.port import Journal, JournalReader, ReadLimits, RecordBatch
+from mailboat.errors import JournalUnavailableError, PositionOutOfRangeError
+from mailboat.journal.port import Journal, JournalReader, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import PackageMessage
 from mailboat.queues.columns import block_end
 from mailboat.queues.entries import Entry, decode_entries
-from mailboat.queues.log_follower import READ_WAIT_SECONDS
 from mailboat.queues.log_view import LogView, Stretch
-from mailboat.wire.messages import decode_message
 
 MAX_PAGE_ENTRIES: Final = 1000
+
+_READ_WAIT_SECONDS: Final = 5.0
+"""For what is known to be there; logs with a network between may need a moment."""
 
 
 class Page(NamedTuple):
@@ -86,7 +85,7 @@ class PageReader:
 
     def entry(self, publisher: AgentName, offset: Offset) -> Entry | None:
         """The entry at an offset; None when there is no such entry of that publisher (any more)."""
-        if not self._is_within(offset):
+        if not self._view.bounds.earliest_offset <= offset < self._view.known_to:
             return None
         found = self._view.find_details(publisher, offset, 1)
         if found is None:
@@ -94,27 +93,8 @@ class PageReader:
                 found = walk.read(offset, 1)
         return next((entry for entry in found.entries if entry.offset == offset and entry.publisher == publisher), None)
 
-    def message(self, offset: Offset) -> PackageMessage | None:
-        """The whole message at an offset, with all its paths; None if absent (any more).
-
-        Raises:
-            JournalUnavailableError: Try again.
-        """
-        if not self._is_within(offset):
-            return None
-        with closing(self._journal.reader(self._view.topic, offset)) as reader:
-            batch = _read(reader, ReadLimits(max_records=1))
-        for record in batch.records if batch is not None else ():
-            if record.offset == offset:
-                message = _decoded(record.headers, record.value)
-                return message if isinstance(message, PackageMessage) else None
-        return None
-
     def _next_candidate(self, publisher: AgentName, offset: int) -> int:
         return self._view.skip_to_next(publisher, max(offset, self._view.bounds.earliest_offset))
-
-    def _is_within(self, offset: int) -> bool:
-        return self._view.bounds.earliest_offset <= offset < self._view.known_to
 
 
 class _Walk:
@@ -140,9 +120,14 @@ class _Walk:
         """Read from a position, at most to the end of its block; a stretch without extent means the end of the log."""
         end = Offset(block_end(position))
         records = min(max_records or self._limits.read.max_records, end - position)
-        batch = _read(self._reader_at(Offset(position)), ReadLimits(records, self._limits.read.max_bytes))
-        if batch is None:
-            return self._after_trimming(position)
+        limits = ReadLimits(records, self._limits.read.max_bytes)
+        try:
+            batch = self._reader_at(Offset(position)).read(limits, _READ_WAIT_SECONDS)
+        except PositionOutOfRangeError:
+            # Retention was faster: the page goes on where the log begins now; beyond its end there is nothing.
+            earliest = self._journal.bounds(self._view.topic).earliest_offset
+            self._view.trim(earliest)
+            return Stretch((), Offset(position), max(Offset(position), earliest))
         if not batch.records and not batch.is_at_end:
             raise JournalUnavailableError(
                 "a read from the journal took too long", topic=self._view.topic, offset=position
@@ -161,23 +146,3 @@ class _Walk:
                 self._reader.close()
             self._reader = self._journal.reader(self._view.topic, position)
         return self._reader
-
-    def _after_trimming(self, position: int) -> Stretch:
-        """Go on where the log begins now; beyond its end there is nothing."""
-        bounds = self._journal.bounds(self._view.topic)
-        self._view.trim(bounds.earliest_offset)
-        return Stretch((), Offset(position), max(Offset(position), bounds.earliest_offset))
-
-
-def _read(reader: JournalReader, limits: ReadLimits) -> RecordBatch | None:
-    try:
-        return reader.read(limits, READ_WAIT_SECONDS)
-    except PositionOutOfRangeError:
-        return None
-
-
-def _decoded(headers: tuple[tuple[str, bytes], ...], value: bytes) -> object:
-    try:
-        return decode_message(headers, value)
-    except UntrustedInputError:
-        return None

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from mailboat.clock import Clock
-from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, RecordBatch, Start
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import Message
-from mailboat.wire.messages import decode_message
+from mailboat.wire.messages import readable_message
 from mailboat.workers import heartbeat
 
 _READ: Final = ReadLimits(max_records=500)
@@ -90,11 +90,8 @@ class StatusFollower:
         if batch.records:
             self._unread_to_ms = min(self._unread_to_ms, batch.records[0].appended_ms)
         for record in batch.records:
-            try:
-                message = decode_message(record.headers, record.value)
-            except UntrustedInputError:
-                continue  # `journal verify` names it
-            for listener in self._listeners:
+            message = readable_message(record.headers, record.value)
+            for listener in self._listeners if message is not None else ():
                 listener.apply(message)
         if batch.records:
             self._beat(0.0)
