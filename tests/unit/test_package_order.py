@@ -34,7 +34,7 @@ def package(offset: int, *paths: str) -> Package:
 
 
 def planned(*packages: Package, unfinished: OpenPackages | None = None) -> list[str]:
-    return [job.key for job in plan_feed(POOL, LOG, unfinished or OpenPackages(), packages).jobs]
+    return [job.key for job in plan_feed(POOL, LOG, unfinished or OpenPackages(), packages)]
 
 
 def test_packages_without_common_content_get_keys_of_their_own() -> None:
@@ -78,8 +78,8 @@ def test_a_pool_takes_no_more_packages_than_its_limit() -> None:
     unfinished = OpenPackages()
     for number in range(MAX_UNFINISHED - 2):
         unfinished.add(JobId(number), package(number, f"/p{number}"), str(number))
-    plan = plan_feed(POOL, LOG, unfinished, [package(5_000 + number, f"/q{number}") for number in range(5)])
-    assert plan.packages == 2
+    jobs = plan_feed(POOL, LOG, unfinished, [package(5_000 + number, f"/q{number}") for number in range(5)])
+    assert len(jobs) == 2
     assert len(unfinished) == MAX_UNFINISHED - 2, "a plan changes nothing"
 
 
@@ -122,8 +122,7 @@ def test_overlapping_packages_never_run_together_or_out_of_order(
     done: list[Package] = []
     fed = 0
     while len(done) < len(log):
-        plan = plan_feed(POOL, LOG, unfinished, log[fed : fed + chance.randint(1, 5)])
-        for job in plan.jobs:
+        for job in plan_feed(POOL, LOG, unfinished, log[fed : fed + chance.randint(1, 5)]):
             entry = JobId(fed), log[fed], job
             unfinished.add(JobId(fed), log[fed], job.key)
             queue.append(entry)

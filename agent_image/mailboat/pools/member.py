@@ -46,7 +46,7 @@ from mailboat.pools.package_order import MAX_UNFINISHED, OpenPackages, Package, 
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
-from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
+from mailboat.subscriber.continuity import decide_start, plan_start
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.importer import decode_record
 from mailboat.subscriber.subscriber_settings import ImportPorts, SubscriberSettings
@@ -291,7 +291,7 @@ class PoolMember:
                 marker = str(uuid.uuid4())
                 target.ledger.pool.mark(marker)
             # Before the pool is announced: commands that are sent to it from then on are meant for it.
-            with closing(CommandHandler(self._settings.subscriber, self._ports.on(target), _ignore)) as commands:
+            with closing(CommandHandler(self._settings.subscriber, self._ports.on(target))) as commands:
                 commands.claim_position()
                 commands.load(is_read=False)
                 self._suspension = commands.suspension()
@@ -352,20 +352,17 @@ class PoolMember:
             )
         identity = self._ports.journal.identity(settings.package_topic)
         bounds = self._ports.journal.bounds(settings.package_topic)
-        stored = ledger.position()
-        start = decide_start(settings.name, stored, identity, bounds, is_gap_accepted=accepted_gap)
+        begun = plan_start(settings, ledger, identity, bounds, is_gap_accepted=accepted_gap)
+        start = begun.position
         if feed is not None and feed.log == identity and not is_other:
             # Packages that are in the queue must not have become others.
             decide_start(
                 settings.name, Position(identity, feed.next_offset), identity, bounds, is_gap_accepted=accepted_gap
             )
-        accepted = check_following(settings.name, ledger.passed_over, settings.follow, is_gap_accepted=accepted_gap)
-        known, position = ledger.report_starts, None if stored is None else stored.next_offset
-        reports = plan_report_starts(known, settings.follow, position, start.next_offset)
-        self._show(report_starts=reports)
-        if start != stored or accepted or reports != known:
-            ledger.reset_position(start, accepted, reports)
-            if stored is not None and start != stored:
+        self._show(report_starts=begun.report_starts)
+        if begun.is_new:
+            ledger.reset_position(start, begun.accepted, begun.report_starts)
+            if begun.stored is not None and start != begun.stored:
                 # The finished offsets and tokens belong to the former position.
                 ledger.pool.forget()
         return start, feed is not None and (
@@ -476,15 +473,15 @@ class PoolMember:
     def _feed(self, source: LogSource, feed: Feed, unfed: Unfed, worker: str) -> Feed:
         """Append what the queue can take, unless another member does."""
         topic = source.topic
-        plan = plan_feed(feed.pool, feed.log, self._unfinished, unfed.packages, self._settings.lease_ms)
-        rest = unfed.packages[plan.packages :]
+        jobs = plan_feed(feed.pool, feed.log, self._unfinished, unfed.packages, self._settings.lease_ms)
+        rest = unfed.packages[len(jobs) :]
         end = Offset(rest[0].offset) if rest else unfed.next_offset
         now = self._ports.clock.monotonic()
-        if end == feed.next_offset or not self._is_turn(topic, feed, worker, now, is_empty=not plan.jobs):
+        if end == feed.next_offset or not self._is_turn(topic, feed, worker, now, is_empty=not jobs):
             return feed
         # Several members may append the same number: the fold takes the first in the log and ignores the others.
         added = feed._replace(sequence=feed.sequence + 1, next_offset=end)
-        (offset,) = topic.append(JobsAdded(plan.jobs, feed=added))
+        (offset,) = topic.append(JobsAdded(jobs, feed=added))
         self._ports.failpoints.reach(Failpoint.POOL_FED)
         topic.follow_to(offset, source.note_log_time)
         self._fed_at = now
@@ -570,7 +567,3 @@ class PoolMember:
         before, self.statistics = self.statistics, replace(self.statistics, **values)  # type: ignore[arg-type]  # checked by the record
         if self.statistics != before:
             self._when_changed(self.statistics)
-
-
-def _ignore() -> None:
-    """Commands are read when the target is open."""

@@ -31,7 +31,7 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.pools.package_order import decode_package
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import Admission, ImportGuard, StopAskedError, StopSignal
-from mailboat.subscriber.commands import CommandHandler
+from mailboat.subscriber.commands import CommandHandler, unexpired
 from mailboat.subscriber.confirmations import AddedJobs, Confirmations
 from mailboat.subscriber.failures import (
     Failure,
@@ -58,6 +58,7 @@ from mailboat.subscriber.subscriber_settings import (
 
 _LOG: Final = logging.getLogger(__name__)
 _SUSPENDED: Final = Result(Outcome.SNOOZE, "imports are suspended", 1.0)
+_INTERRUPTED: Final = Result(Outcome.SNOOZE, "the member ends, or its lease is over", 0.0)
 _HALT_SECONDS: Final = 5.0
 """How long a package waits that stopped a member: another member may be able to import it."""
 
@@ -192,8 +193,7 @@ class PackageImport:
 
     def suspension(self) -> Suspension | None:
         """The suspension of imports that holds now, as far as this member has read."""
-        holds = self._suspension
-        return None if holds is None or holds.is_over(milliseconds_now(self._ports.clock)) else holds
+        return unexpired(self._suspension, self._ports.clock)
 
     @property
     def low_water(self) -> Offset | None:
@@ -210,7 +210,7 @@ class PackageImport:
             return True
         with self._shared.opened(self._signal.stopping.is_set) as target, self._settled(target):
             position, ports = _position(target, view), self._ports.on(target)
-            with closing(CommandHandler(self._settings, ports, _ignore)) as commands:
+            with closing(CommandHandler(self._settings, ports)) as commands:
                 commands.load(is_read=is_read)
                 commands.take(position, lambda _: False)
                 commands.settle_due(position)
@@ -227,8 +227,8 @@ class PackageImport:
         end = Offset(max(position.next_offset, ports.target.ledger.pool.end() or 0))
         limit, pieces = self._settings.limits.max_total_bytes, self._pieces()
         with closing(Payloads(ports.blobs, ports.references, pieces, limit)) as payloads, closing(pieces):
-            guard = ImportGuard(ports.clock, self._settings.config.package_timeout_seconds, self._signal)
-            redriver = Redriver(self._settings, ports, Importer(self._settings, ports, payloads, guard), None)
+            importer = Importer(self._settings, ports, payloads, self._guard(self._signal))
+            redriver = Redriver(self._settings, ports, importer, None)
             for redriven in redriver.redrive(lambda: position, end):
                 if isinstance(redriven, Redriven):
                     self.counts.count(redriven.outcome)
@@ -247,7 +247,7 @@ class PackageImport:
         # `Result()` is success: the job ends without an import.
         if view is None or log != str(view.log):
             return Result()  # the journal was replaced, and a person accepted the gap: it was a package of the old one
-        attempt = _Attempt(view, package.offset, call)
+        attempt = _Attempt(view, package.offset, call, _CallSignal(self._signal, call))
         record, message = Record(package.offset, b"", (), None, 0), None
         try:
             found = self._record(attempt)
@@ -258,7 +258,7 @@ class PackageImport:
                 self._refuse_lost(call)
                 self._import(attempt, record, message)
         except StopAskedError:
-            return Result(Outcome.SNOOZE, "the member ends, or its lease is over", 0.0)
+            return _INTERRUPTED
         except _SuspendedError:
             return _SUSPENDED
         except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
@@ -268,11 +268,9 @@ class PackageImport:
     # ---------------------------------------------------------------------------------------------------- one package
 
     def _import(self, attempt: _Attempt, record: Record, message: PackageMessage) -> None:
-        call, hooks = attempt.call, self._ports.processors
-        signal = _CallSignal(self._signal, call)
-        guard = ImportGuard(self._ports.clock, self._settings.config.package_timeout_seconds, signal)
+        hooks, guard = self._ports.processors, self._guard(attempt.signal)
         # An earlier attempt may have committed: then neither the hook nor the payload is needed.
-        if attempt.call.attempt > 1 and self._is_done(attempt, signal):
+        if attempt.call.attempt > 1 and self._is_done(attempt):
             return
         hook = hooks.invalidate if message.action is Action.INVALIDATE else hooks.before
         if hook is not None:
@@ -283,18 +281,20 @@ class PackageImport:
             deadline = guard.deadline()
             # Before the target is opened: one member at a time holds its lock, and a download may take minutes.
             payloads.fetch(message, record.offset, lambda: guard.check_in_time(deadline))
-            with self._shared.opened(lambda: signal.is_overdue) as target, self._settled(target):
-                self._import_into(target, attempt, record, payloads)
+            with self._opened(attempt) as target:
+                self._import_into(target, attempt, record, payloads, guard)
 
-    def _import_into(self, target: Target, attempt: _Attempt, record: Record, payloads: Payloads) -> None:
-        position = attempt.position(target)
+    def _import_into(
+        self, target: Target, attempt: _Attempt, record: Record, payloads: Payloads, guard: ImportGuard
+    ) -> None:
+        position = _position(target, attempt.view)
         if _is_done(target, record.offset):
             return
         # the hooks were called while the target was closed
         ports = replace(self._ports, processors=Processors()).on(target)
         recorder = ImportRecorder(self._settings, ports)
         began = recorder.begin()
-        with closing(CommandHandler(self._settings, ports, _ignore)) as commands:
+        with closing(CommandHandler(self._settings, ports)) as commands:
             commands.load(is_read=False)
             # Another member may have taken and answered the command; the target has what holds for all of them.
             self._suspension = commands.suspension()
@@ -303,8 +303,14 @@ class PackageImport:
             commands.begin()
             with target.batch() as batch:
                 self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
-                importer = self._importer(ports, payloads, attempt.call, Admission(commands, None))
-                outcome = importer.import_records(batch, [record])
+                outcome = Importer(
+                    self._settings,
+                    ports,
+                    payloads,
+                    guard,
+                    Admission(commands, None),
+                    failures_of=lambda _: attempt.call.attempt - 1,
+                ).import_records(batch, [record])
                 if outcome.error is not None:
                     raise outcome.error
                 batch.pass_over(attempt.view.passed_over - target.ledger.passed_over)
@@ -322,6 +328,12 @@ class PackageImport:
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
 
     @contextmanager
+    def _opened(self, attempt: _Attempt) -> Iterator[Target]:
+        """The target, when no other member has it. Raises: StopAskedError: the attempt is over before."""
+        with self._shared.opened(lambda: attempt.signal.is_overdue) as target, self._settled(target):
+            yield target
+
+    @contextmanager
     def _settled(self, target: Target) -> Iterator[None]:
         """Send what the target holds for the log, before and after the block, while no other member can send it."""
         # New for each time that the target is opened: what another member left there may be in the log already.
@@ -336,16 +348,12 @@ class PackageImport:
         jobs.committed(1)
         jobs.append()
 
-    def _is_done(self, attempt: _Attempt, signal: StopSignal) -> bool:
-        with self._shared.opened(lambda: signal.is_overdue) as target, self._settled(target):
-            attempt.position(target)
+    def _is_done(self, attempt: _Attempt) -> bool:
+        with self._opened(attempt) as target:
             return _is_done(target, attempt.offset)
 
-    def _importer(self, ports: SubscriberPorts, payloads: Payloads, call: Call, admission: Admission) -> Importer:
-        guard = ImportGuard(
-            self._ports.clock, self._settings.config.package_timeout_seconds, _CallSignal(self._signal, call)
-        )
-        return Importer(self._settings, ports, payloads, guard, admission, failures_of=lambda _: call.attempt - 1)
+    def _guard(self, signal: StopSignal) -> ImportGuard:
+        return ImportGuard(self._ports.clock, self._settings.config.package_timeout_seconds, signal)
 
     def _decoded(self, record: Record) -> PackageMessage:
         try:
@@ -364,7 +372,7 @@ class PackageImport:
         topic, offset = self._settings.package_topic, attempt.offset
         record = self._ports.journal.record_at(topic, offset)
         # gone records are done after a crash between commit and report, or if a person accepted the gap
-        if record is None and not self._is_done(attempt, _CallSignal(self._signal, attempt.call)):
+        if record is None and not self._is_done(attempt):
             raise JournalTrimmedError(
                 f"the package at {offset} of topic {topic} is gone, and {self._settings.name} has not imported it",
                 next_step="publish the content again, then start the members with --accept-gap",
@@ -401,13 +409,11 @@ class PackageImport:
                 return self._given_up(attempt, failure, cause)
 
     def _given_up(self, attempt: _Attempt, failure: Failure, cause: FailureCause) -> Result:
-        signal = _CallSignal(self._signal, attempt.call)
+        now_ms = milliseconds_now(self._ports.clock)
         try:
-            with self._shared.opened(lambda: signal.is_overdue) as target, self._settled(target):
-                position = attempt.position(target)
-                now_ms = milliseconds_now(self._ports.clock)
-                suspension = target.ledger.commands.suspension()
-                if suspension is not None and not suspension.is_over(now_ms):
+            with self._opened(attempt) as target:
+                position = _position(target, attempt.view)
+                if unexpired(target.ledger.commands.suspension(), self._ports.clock) is not None:
                     return _SUSPENDED
                 if not _is_done(target, attempt.offset):
                     with target.batch() as batch:
@@ -416,7 +422,7 @@ class PackageImport:
                         self._commit(batch, attempt, position)
                     self.counts.count_given_up()
         except StopAskedError:
-            return Result(Outcome.SNOOZE, "the member ends, or its lease is over", 0.0)
+            return _INTERRUPTED
         except RetryableError as error:
             return Result(Outcome.SNOOZE, str(error), _HALT_SECONDS)
         except MailboatError as error:
@@ -429,18 +435,16 @@ class PackageImport:
 
 
 class _Attempt(NamedTuple):
-    """One attempt at a package."""
+    """One attempt at a package; `signal` ends it."""
 
     view: PoolView
     offset: Offset
     call: Call
-
-    def position(self, target: Target) -> Position:
-        """The position that the target may announce: all below it is done."""
-        return _position(target, self.view)
+    signal: _CallSignal
 
 
 def _position(target: Target, view: PoolView) -> Position:
+    """The position that the target may announce: all below it is done."""
     stored, low_water = target.ledger.position(), view.low_water
     # Offsets of another log can't be compared.
     if stored is not None and stored.identity == view.log:
@@ -452,7 +456,3 @@ def _position(target: Target, view: PoolView) -> Position:
 def _is_done(target: Target, offset: Offset) -> bool:
     position = target.ledger.position()
     return (position is not None and offset < position.next_offset) or target.ledger.pool.is_done(offset)
-
-
-def _ignore() -> None:
-    """Commands are read when the target is open."""

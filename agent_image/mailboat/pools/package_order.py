@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -119,26 +119,14 @@ def _add(index: dict[NodePath, Counter[str]], path: NodePath, key: str, change: 
             del index[path]
 
 
-class FeedPlan(NamedTuple):
-    """What a member adds to the queue of its pool.
-
-    Attributes:
-        jobs: A job for each package, in the order of the log.
-        packages: How many of the given packages they are of.
-    """
-
-    jobs: Sequence[NewJob]
-    packages: int
-
-
 def plan_feed(
     pool: AgentName,
     log: LogIdentity,
     unfinished: OpenPackages,
     packages: Iterable[Package],
     lease_ms: int = DEFAULT_LEASE_MS,
-) -> FeedPlan:
-    """Choose the keys of the next packages; the plan ends before one that has to wait."""
+) -> list[NewJob]:
+    """The jobs of the next packages, one for each and in their order; they end before one that has to wait."""
     jobs: list[NewJob] = []
     # removed again below: whether the record counts is decided by its place in the log
     added: list[JobId] = []
@@ -159,7 +147,7 @@ def plan_feed(
         unfinished.add(added[-1], package, key)
     for job in added:
         unfinished.remove(job)
-    return FeedPlan(jobs, len(jobs))
+    return jobs
 
 
 def encode_package(log: LogIdentity, package: Package) -> bytes:

@@ -91,8 +91,9 @@ class StatusFollower:
             self._unread_to_ms = min(self._unread_to_ms, batch.records[0].appended_ms)
         for record in batch.records:
             message = readable_message(record.headers, record.value)
-            for listener in self._listeners if message is not None else ():
-                listener.apply(message)
+            if message is not None:
+                for listener in self._listeners:
+                    listener.apply(message)
         if batch.records:
             self._beat(0.0)
         self._unheard = None

@@ -124,6 +124,11 @@ def _decide_clear(command: CommandMessage, facts: CommandFacts) -> Reply | None:
     return None
 
 
+def unexpired(suspension: Suspension | None, clock: Clock) -> Suspension | None:
+    """The suspension, unless its time has passed."""
+    return None if suspension is None or suspension.is_over(milliseconds_now(clock)) else suspension
+
+
 def _is_needless(command: Command, opened: Sequence[OpenCommand]) -> bool:
     """Whether it is a clear that wants no answer, and another one that is open does all that it asks for."""
     return (
@@ -154,7 +159,9 @@ def _opened(command: Command, next_offset: Offset) -> OpenCommand:
 class CommandHandler:
     """The commands of one subscriber."""
 
-    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, on_received: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: SubscriberSettings, ports: SubscriberPorts, on_received: Callable[[], None] | None = None
+    ) -> None:
         """Nothing is read yet. `on_received` is called in the listener's thread when there is a command to take."""
         self._settings = settings
         self._ports = ports
@@ -216,8 +223,7 @@ class CommandHandler:
 
     def suspension(self) -> Suspension | None:
         """The suspension of imports that holds now."""
-        holds = self._suspension
-        return None if holds is None or holds.is_over(milliseconds_now(self._ports.clock)) else holds
+        return unexpired(self._suspension, self._ports.clock)
 
     def has_new_clear(self, offset: Offset, publisher: AgentName | None) -> bool:
         """Whether a clear that was read, and not yet stored, drops a package. From any thread."""
@@ -436,7 +442,7 @@ class CommandListener:
         topic: TopicName,
         journal: Journal,
         clock: Clock,
-        on_received: Callable[[], None],
+        on_received: Callable[[], None] | None,
     ) -> None:
         """Nothing is read before `catch_up`. `on_received` is called in the thread."""
         self._settings = settings
@@ -519,7 +525,7 @@ class CommandListener:
         # Backpressure: the topic keeps what is not read yet.
         if self._is_full():
             return _PAUSE_SECONDS
-        if self._read(_WAIT_SECONDS).records and self._untaken:
+        if self._read(_WAIT_SECONDS).records and self._untaken and self._on_received is not None:
             self._on_received()
         return 0.0
 

@@ -1,6 +1,7 @@
 """Where a run begins: whether the stored position fits the log, and from where on the run reports what it passes.
 
-Both are pure decisions at each start. `decide_start` is there so that no subscriber skips a gap without an error:
+Both are pure decisions at each start, which `plan_start` makes for one target. `decide_start` is there so that no
+subscriber skips a gap without an error:
 
     no position yet                     start at the first package; where the log no longer holds it,
                                         JournalIncomplete; with the gap accepted, start at the head
@@ -20,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
-from mailboat.content.port import ReportStarts
+from mailboat.content.port import Ledger, ReportStarts
 from mailboat.errors import (
     FollowWidenedError,
     JournalIncompleteError,
@@ -34,9 +35,50 @@ from mailboat.errors import (
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import ReportStart
 from mailboat.model.positions import Bounds, LogIdentity, Position
+from mailboat.subscriber.subscriber_settings import SubscriberSettings
 
 _NAMED: Final = 5
 _PUBLISHER_TEXTS: Final = MappingProxyType({"": "publishers without a name", "*": "more publishers"})
+
+
+class RunStart(NamedTuple):
+    """Where a run begins.
+
+    Attributes:
+        position: Where it reads on.
+        stored: The position that the target holds; None in a new target.
+        accepted: What of the publishers that were passed over is to be forgotten.
+        report_starts: From where on it reports what it passes.
+        is_new: The target holds something else: `Ledger.reset_position` comes before the first read.
+    """
+
+    position: Position
+    stored: Position | None
+    accepted: Collection[str]
+    report_starts: ReportStarts
+    is_new: bool
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether packages that were done come again."""
+        return self.stored is not None and self.position.next_offset < self.stored.next_offset
+
+
+def plan_start(
+    settings: SubscriberSettings,
+    ledger: Ledger,
+    identity: LogIdentity,
+    bounds: Bounds,
+    *,
+    is_gap_accepted: bool,
+    refusal: PositionOutOfRangeError | None = None,
+) -> RunStart:
+    """Where a run on a target begins. Raises: as `decide_start` and `check_following`."""
+    name, follow, stored, known = settings.name, settings.follow, ledger.position(), ledger.report_starts
+    start = decide_start(name, stored, identity, bounds, is_gap_accepted=is_gap_accepted, refusal=refusal)
+    accepted = check_following(name, ledger.passed_over, follow, is_gap_accepted=is_gap_accepted)
+    reports = plan_report_starts(known, follow, None if stored is None else stored.next_offset, start.next_offset)
+    return RunStart(start, stored, accepted, reports, start != stored or bool(accepted) or reports != known)
 
 
 def decide_start(

@@ -27,7 +27,7 @@ from mailboat.model.messages import FailureCause, Suspension
 from mailboat.subscriber.admission import Admission, Exposure, ImportGuard, StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
 from mailboat.subscriber.confirmations import AddedJobs, Confirmations
-from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
+from mailboat.subscriber.continuity import plan_start
 from mailboat.subscriber.failures import (
     Failure,
     FailureHandler,
@@ -281,30 +281,26 @@ class Subscriber:
         """Go on from what the target says. Raises: a named state where the journal does not continue there."""
         settings, ledger, topic = self._settings, self._target.ledger, self._settings.package_topic
         identity, bounds = self._ports.journal.identity(topic), self._ports.journal.bounds(topic)
-        stored, passed_over, known = ledger.position(), ledger.passed_over, ledger.report_starts
-        start = decide_start(settings.name, stored, identity, bounds, is_gap_accepted=is_gap_accepted, refusal=refusal)
-        accepted = check_following(settings.name, passed_over, settings.follow, is_gap_accepted=is_gap_accepted)
-        position = None if stored is None else stored.next_offset
-        reports = plan_report_starts(known, settings.follow, position, start.next_offset)
-        is_replayed = position is not None and start.next_offset < position
-        if start != stored or accepted or reports != known:
-            ledger.reset_position(start, accepted, reports)
-            if is_replayed:
+        begun = plan_start(settings, ledger, identity, bounds, is_gap_accepted=is_gap_accepted, refusal=refusal)
+        start, passed_over = begun.position, ledger.passed_over.difference(begun.accepted)
+        if begun.is_new:
+            ledger.reset_position(start, begun.accepted, begun.report_starts)
+            if begun.is_replayed:
                 self._commands.refuse_clears("the log lost its end, so the offsets may hold other packages now")
         self._commands.listen()
         if self._golden is not None:
             self._golden.start_at(start.next_offset)
-        self._after_calls.load(is_replayed=is_replayed)
+        self._after_calls.load(is_replayed=begun.is_replayed)
         self._failures.load()
         self._exposure.load()
-        self._state.opened(start, set(passed_over.difference(accepted)), is_refused=refusal is not None)
+        self._state.opened(start, set(passed_over), is_refused=refusal is not None)
         earlier, self._reader = self._reader, self._ports.journal.reader(topic, start)
         if earlier is not None:
             earlier.close()
         # `stop` interrupts the reader that it finds: where it came just before this one, that is done here
         if self._signal.stopping.is_set():
             self._reader.interrupt()
-        self._reporter.opened(start, bounds.next_offset, reports)
+        self._reporter.opened(start, bounds.next_offset, begun.report_starts)
 
     def _read(self) -> None:
         if self._reader is None:
