@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from mailboat.errors import (
     AppendUncertainError,
     JournalUnavailableError,
-    MessageCorruptError,
-    PathRefusedError,
     RequestConflictError,
 )
 from mailboat.failpoints import Failpoint
@@ -32,7 +30,7 @@ from mailboat.publisher.builder import BuiltPackage, PackageBuilder
 from mailboat.publisher.published import SourceEnd
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
-from mailboat.wire.messages import decode_package, encode_message
+from mailboat.wire.messages import encode_message, readable_message
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -128,7 +126,10 @@ class Appender:
         # Only the sources of this batch: the others are checked with their own next publication.
         concerned = {source_id for prepared in batch for source_id in prepared.followed}
         self._doubt_lost([end for end in self._ports.state.published.ends(identity) if end.source_id in concerned])
-        known = [self._find_prepared(prepared, identity) for prepared in batch]
+        known = [
+            self._find(_named(prepared), prepared.fingerprint, identity) if prepared.is_named else None
+            for prepared in batch
+        ]
         for one, found in zip(batch, known, strict=True):
             # Published before, under another package id: what was staged under this one belongs to no message.
             if found is not None and one.followed:
@@ -151,10 +152,8 @@ class Appender:
     def _append(self, batch: Sequence[Prepared], identity: LogIdentity | None = None) -> list[Placed]:
         self._ports.failpoints.reach(Failpoint.PUBLISHER_INTENT_STORED)
         began = self._ports.clock.monotonic()
-        records = []
-        for prepared in batch:
-            headers, value = encode_message(prepared.message)
-            records.append(NewRecord(value, headers))
+        encoded = (encode_message(prepared.message) for prepared in batch)
+        records = [NewRecord(value, headers) for headers, value in encoded]
         offsets = self._append_records(records, [prepared.message.package_id for prepared in batch])
         self._ports.failpoints.reach(Failpoint.PUBLISHER_APPENDED)
         # The log keeps the order, so the last record stands for the batch.
@@ -242,12 +241,6 @@ class Appender:
             if new := set(now) - set(prepared.followed):
                 self._ports.state.doubt(dict.fromkeys(new, prepared.message.paths))
 
-    def _find_prepared(self, one: Prepared, identity: LogIdentity) -> Placed | None:
-        request_id = one.message.request_id
-        if not one.is_named or request_id is None:
-            return None
-        return self._find(request_id, one.fingerprint, identity)
-
     def _find(self, request_id: RequestId, fingerprint: bytes, identity: LogIdentity) -> Placed | None:
         receipt = self._ports.state.receipt(request_id, identity)
         # A receipt whose message the log has lost counts for nothing: the request is published again.
@@ -332,11 +325,9 @@ def find_packages(
 
 
 def package_in(record: Record | None) -> PackageMessage | None:
-    """The package message of a record; None for one that can't be decoded: ours can."""
-    try:
-        return None if record is None else decode_package(record.value)
-    except (MessageCorruptError, PathRefusedError):
-        return None
+    """The package message of a record; None for another one, or one that can't be decoded: ours can."""
+    message = None if record is None else readable_message(record.headers, record.value)
+    return message if isinstance(message, PackageMessage) else None
 
 
 def messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[tuple[Offset, PackageMessage]]:

@@ -19,7 +19,7 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import StoredSubscriber
-from mailboat.publisher.state_file import StateFile, Synchronous, translated_failures, try_lock
+from mailboat.publisher.state_file import StateFile, Synchronous, columns_of, translated_failures, try_lock
 from mailboat.queues.queue_names import QueueName
 
 TOPIC_READER: Final = "topic"
@@ -84,12 +84,12 @@ class EventMemory:
 
     def cursor(self, reader: str, identity: LogIdentity) -> EventCursor | None:
         """How far a reader is in that log; None when it never was there."""
-        rows = self._file.rows(_CURSOR, (reader, identity.cluster_id, identity.topic_id))
+        rows = self._file.rows(_CURSOR, (reader, *columns_of(identity)))
         return EventCursor(Offset(rows[0][0]), Offset(rows[0][1])) if rows else None
 
     def earlier_topics(self, reader: str, identity: LogIdentity) -> frozenset[str]:
         """The ids of the other topics of that log's cluster in which a reader has a cursor."""
-        rows = self._file.rows(_EARLIER, (reader, identity.cluster_id, identity.topic_id))
+        rows = self._file.rows(_EARLIER, (reader, *columns_of(identity)))
         return frozenset(topic_id for (topic_id,) in rows)
 
     def is_created_again(self, reader: str, identity: LogIdentity, journal: Journal) -> bool:
@@ -108,12 +108,12 @@ class EventMemory:
     def begin(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
         """Set the cursor of a new reader of that log; of several at once the first counts."""
         with self._file.transaction() as connection:
-            connection.execute(_BEGIN, (reader, identity.cluster_id, identity.topic_id, *cursor))
+            connection.execute(_BEGIN, (reader, *columns_of(identity), *cursor))
 
     def restart(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
         """Put the cursor anywhere, also back: the log has lost its end, and offsets are reused."""
         with self._file.transaction() as connection:
-            connection.execute(_PUT, (reader, identity.cluster_id, identity.topic_id, *cursor))
+            connection.execute(_PUT, (reader, *columns_of(identity), *cursor))
 
     def advance(
         self,
@@ -124,10 +124,10 @@ class EventMemory:
     ) -> None:
         """Move the cursor forward, and note the audience, in one durable step."""
         with self._file.transaction() as connection:
-            connection.execute(_ADVANCE, (reader, identity.cluster_id, identity.topic_id, *cursor))
+            connection.execute(_ADVANCE, (reader, *columns_of(identity), *cursor))
             if awaited is not None:
                 members, discovery, heard_to = awaited
-                connection.execute(_PUT, (_AUDIENCE, discovery.cluster_id, discovery.topic_id, heard_to, 0))
+                connection.execute(_PUT, (_AUDIENCE, *columns_of(discovery), heard_to, 0))
                 # Replaced as a whole, in the cursor's transaction: members and position are always consistent.
                 connection.execute("DELETE FROM event_audience")
                 rows = [

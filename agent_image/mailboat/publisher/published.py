@@ -10,11 +10,9 @@ transactions it uses. It takes no lock: `StateFile` says which threads may call 
 from __future__ import annotations
 
 import hashlib
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -31,7 +29,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.packages.port import AC_HANDLING
 from mailboat.packages.prefixes import prefixes_of
-from mailboat.publisher.state_file import translated_failures
+from mailboat.publisher.state_file import StateFile, columns_of, translated_failures
 from mailboat.sqlite_file import transaction
 
 _AC_OF_ALL: Final = frozenset({"overwrite", "clear"})
@@ -156,18 +154,11 @@ class SourceEnd(NamedTuple):
 class Stager:
     """Collects what a package changes and notes it in portions; a failure forgets them."""
 
-    def __init__(
-        self,
-        package_id: PackageId,
-        source_ids: Sequence[int],
-        store: Callable[[PackageId, Sequence[int], Sequence[StagedNode]], None],
-        discard: Callable[[PackageId], None],
-    ) -> None:
-        """Note for these sources, with `store`, and forget with `discard`."""
+    def __init__(self, trees: PublishedTrees, package_id: PackageId, source_ids: Sequence[int]) -> None:
+        """Note for these sources."""
+        self._trees = trees
         self._package_id = package_id
         self._source_ids = source_ids
-        self._store = store
-        self._discard = discard
         self._nodes: list[StagedNode] = []
 
     @property
@@ -190,38 +181,33 @@ class Stager:
         if error is None:
             self._flush()
         elif self._source_ids:
-            self._discard(self._package_id)
+            self._trees.discard(self._package_id)
 
     def _flush(self) -> None:
         if self._nodes and self._source_ids:
-            self._store(self._package_id, self._source_ids, self._nodes)
+            self._trees.stage([(self._package_id, self._nodes)], self._source_ids, is_continued=True)
         self._nodes = []
 
 
 class PublishedTrees:
     """The published trees of one publisher."""
 
-    def __init__(self, connection: sqlite3.Connection, file: Path, clock: Clock) -> None:
-        """Use the state's connection."""
+    def __init__(self, file: StateFile, clock: Clock) -> None:
+        """Use the state's file."""
         self._clock = clock
-        self._connection = connection
         self._file = file
+        self._connection = file.connection
 
     def source_id(self, uri: str, identity: LogIdentity) -> int | None:
         """The number of a source that is followed in that log; None when it isn't."""
-        with translated_failures(self._file):
-            row = self._connection.execute(
-                "SELECT id FROM sources WHERE uri = ? AND cluster_id = ? AND topic_id = ?",
-                (uri, identity.cluster_id, identity.topic_id),
-            ).fetchone()
-        return None if row is None else int(row[0])
+        rows = self._file.rows(
+            "SELECT id FROM sources WHERE uri = ? AND cluster_id = ? AND topic_id = ?", (uri, *columns_of(identity))
+        )
+        return int(rows[0][0]) if rows else None
 
     def source_ids(self, identity: LogIdentity) -> Sequence[int]:
         """The numbers of all sources that are followed in that log."""
-        with translated_failures(self._file):
-            rows = self._connection.execute(
-                "SELECT id FROM sources WHERE cluster_id = ? AND topic_id = ?", (identity.cluster_id, identity.topic_id)
-            ).fetchall()
+        rows = self._file.rows("SELECT id FROM sources WHERE cluster_id = ? AND topic_id = ?", columns_of(identity))
         return [int(row[0]) for row in rows]
 
     def followed(self, action: Action, uri: str | None, identity: LogIdentity) -> Sequence[int]:
@@ -233,12 +219,11 @@ class PublishedTrees:
 
     def ends(self, identity: LogIdentity) -> Sequence[SourceEnd]:
         """The last packages of all sources that are followed in that log and have any."""
-        with translated_failures(self._file):
-            rows = self._connection.execute(
-                "SELECT id, uri, at_offset, package_id FROM sources"
-                " WHERE cluster_id = ? AND topic_id = ? AND package_id IS NOT NULL",
-                (identity.cluster_id, identity.topic_id),
-            ).fetchall()
+        rows = self._file.rows(
+            "SELECT id, uri, at_offset, package_id FROM sources"
+            " WHERE cluster_id = ? AND topic_id = ? AND package_id IS NOT NULL",
+            columns_of(identity),
+        )
         return [SourceEnd(row[0], row[1], Offset(row[2]), PackageId(row[3])) for row in rows]
 
     def doubt(self, source_id: int, paths: Sequence[NodePath] = ()) -> None:
@@ -254,29 +239,43 @@ class PublishedTrees:
 
     def follow(self, uri: str, identity: LogIdentity) -> int:
         """Follow a source from now on; its number."""
-        with translated_failures(self._file):
-            self._connection.execute(
-                # Several processes may follow the source at once.
-                "INSERT OR IGNORE INTO sources (uri, cluster_id, topic_id) VALUES (?, ?, ?)",
-                (uri, identity.cluster_id, identity.topic_id),
-            )
+        self._file.execute(
+            # Several processes may follow the source at once.
+            "INSERT OR IGNORE INTO sources (uri, cluster_id, topic_id) VALUES (?, ?, ?)",
+            (uri, *columns_of(identity)),
+        )
         found = self.source_id(uri, identity)
         assert found is not None, uri  # noqa: S101  # it was made one line above
         return found
 
     def packages(self, source_id: int) -> int:
         """How many packages of the source were published so far: makes the request ids of changes unlike."""
-        with translated_failures(self._file):
-            row = self._connection.execute("SELECT packages FROM sources WHERE id = ?", (source_id,)).fetchone()
-        return int(row[0])
+        ((count,),) = self._file.rows("SELECT packages FROM sources WHERE id = ?", (source_id,))
+        return int(count)
 
     def stager(self, package_id: PackageId, source_ids: Sequence[int]) -> Stager:
         """Notes what a package changes in some sources; nothing counts before `take_over`."""
-        return Stager(package_id, source_ids, self._store_staged, self.discard)
+        return Stager(self, package_id, source_ids)
 
-    def stage(self, changes: PackageChanges, source_ids: Sequence[int]) -> None:
-        """Note what several packages change, in the place of what was noted for them, in one durable step."""
-        self._insert_staged(changes, source_ids, anew=True)
+    def stage(self, changes: PackageChanges, source_ids: Sequence[int], *, is_continued: bool = False) -> None:
+        """Note what several packages change, in one durable step.
+
+        Unless it is continued, it takes the place of what was noted for them before.
+        """
+        staged_ms = milliseconds_now(self._clock)
+        rows = (
+            (package_id, source_id, key_of(node.path), node.digest, staged_ms)
+            for package_id, nodes in changes
+            for node in nodes
+            for source_id in source_ids
+        )
+        with self._file.transaction() as connection:
+            if not is_continued:
+                stale = [(package_id,) for package_id, _ in changes]
+                connection.executemany("DELETE FROM staged WHERE package_id = ?", stale)
+            connection.executemany(
+                "INSERT INTO staged (package_id, source_id, key, digest, staged_ms) VALUES (?, ?, ?, ?, ?)", rows
+            )
 
     def take_over(self, package_id: PackageId, offset: Offset) -> None:
         """What was staged for the package is published now. Inside the state's transaction."""
@@ -303,17 +302,15 @@ class PublishedTrees:
 
     def discard(self, package_id: PackageId) -> None:
         """Forget what was staged for the package."""
-        with translated_failures(self._file):
-            self._connection.execute("DELETE FROM staged WHERE package_id = ?", (package_id,))
+        self._file.execute("DELETE FROM staged WHERE package_id = ?", (package_id,))
 
     def discard_strays(self, before_ms: int) -> None:
         """Forget what was staged before that time by processes that died without an intent."""
-        with translated_failures(self._file):
-            # A package with an intent may be in the log: recovery decides, and still needs what was staged for it.
-            self._connection.execute(
-                "DELETE FROM staged WHERE staged_ms < ? AND package_id NOT IN (SELECT package_id FROM intents)",
-                (before_ms,),
-            )
+        # A package with an intent may be in the log: recovery decides, and still needs what was staged for it.
+        self._file.execute(
+            "DELETE FROM staged WHERE staged_ms < ? AND package_id NOT IN (SELECT package_id FROM intents)",
+            (before_ms,),
+        )
 
     def compare(self, source_id: int | None, roots: Sequence[NodePath], nodes: Iterable[SourceNode]) -> int:
         """Compare the present `nodes` below `roots` with what was published; then see `changes`.
@@ -321,14 +318,14 @@ class PublishedTrees:
         Returns:
             The bytes of content of the differences.
         """
-        with translated_failures(self._file):
+        with translated_failures(self._file.path):
             self._connection.executescript(_TEMPORARY)
         rows = ((key_of(node.path), node.digest, node.content_bytes, node.is_file) for node in nodes)
         # Read outside of `translated_failures`: a failure of the source is not one of this file.
         while chunk := list(islice(rows, _CHUNK)):
-            with translated_failures(self._file), transaction(self._connection, "BEGIN"):
+            with translated_failures(self._file.path), transaction(self._connection, "BEGIN"):
                 self._connection.executemany("INSERT OR REPLACE INTO current VALUES (?, ?, ?, ?)", chunk)
-        with translated_failures(self._file), transaction(self._connection, "BEGIN"):
+        with translated_failures(self._file.path), transaction(self._connection, "BEGIN"):
             # No source has the number -1: nothing counts as published, so every node is new.
             self._rank_changes(-1 if source_id is None else source_id, roots)
             (total,) = self._connection.execute("SELECT coalesce(sum(bytes), 0) FROM changed").fetchone()
@@ -338,11 +335,10 @@ class PublishedTrees:
         """The differences that the last `compare` found, in the order in which they are to be published."""
         last = 0
         while True:
-            with translated_failures(self._file):
-                page = self._connection.execute(
-                    "SELECT rank, key, what, bytes, is_file FROM changed WHERE rank > ? ORDER BY rank LIMIT ?",
-                    (last, _PAGE),
-                ).fetchall()
+            page = self._file.rows(
+                "SELECT rank, key, what, bytes, is_file FROM changed WHERE rank > ? ORDER BY rank LIMIT ?",
+                (last, _PAGE),
+            )
             for rank, key, what, content_bytes, is_file in page:
                 last = rank
                 yield Change(
@@ -354,31 +350,6 @@ class PublishedTrees:
                 )
             if len(page) < _PAGE:
                 return
-
-    def _store_staged(self, package_id: PackageId, source_ids: Sequence[int], nodes: Sequence[StagedNode]) -> None:
-        self._insert_staged([(package_id, nodes)], source_ids)
-
-    def _insert_staged(
-        self,
-        changes: Sequence[tuple[PackageId, Sequence[StagedNode]]],
-        source_ids: Sequence[int],
-        *,
-        anew: bool = False,
-    ) -> None:
-        staged_ms = milliseconds_now(self._clock)
-        rows = (
-            (package_id, source_id, key_of(node.path), node.digest, staged_ms)
-            for package_id, nodes in changes
-            for node in nodes
-            for source_id in source_ids
-        )
-        with translated_failures(self._file), transaction(self._connection):
-            if anew:
-                stale = [(package_id,) for package_id, _ in changes]
-                self._connection.executemany("DELETE FROM staged WHERE package_id = ?", stale)
-            self._connection.executemany(
-                "INSERT INTO staged (package_id, source_id, key, digest, staged_ms) VALUES (?, ?, ?, ?, ?)", rows
-            )
 
     def _rank_changes(self, source_id: int, roots: Sequence[NodePath]) -> None:
         for root in roots:

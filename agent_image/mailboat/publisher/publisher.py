@@ -98,10 +98,11 @@ class Publisher:
             for request in requests:
                 if self._is_full(pending, request):
                     yield from self._flush(pending)
-                found, prepared = self._found_or_prepared(request, source if request.action is Action.ADD else None)
-                if prepared is not None:
-                    pending.append(prepared)
-                elif found is not None:
+                found = self._found_or_prepared(request, source if request.action is Action.ADD else None)
+                if isinstance(found, Preparation):
+                    pending.append(found)
+                else:
+                    # Those before it first: receipts come in the order of the requests.
                     yield from self._flush(pending)
                     yield found
         # Requests before the failed one are published and get their receipts, as `publish_all` promises.
@@ -154,19 +155,17 @@ class Publisher:
         groups = self._shipper.checked_groups(source, replaced_roots(source, roots))
         return plan_groups(groups)
 
-    def _found_or_prepared(
-        self, request: DistributionRequest, source: Source | None
-    ) -> tuple[Receipt | None, Preparation | None]:
+    def _found_or_prepared(self, request: DistributionRequest, source: Source | None) -> Receipt | Preparation:
         """The receipt of a request that was published before, or else its message."""
         try:
             found = self._find(request, source)
             if found is None:
-                return None, self._prepare(request, source)
+                return self._prepare(request, source)
         except Exception as error:
             self._ports.meter.refused(error)
             raise
         self._ports.meter.repeated()
-        return found, None
+        return found
 
     def _find(self, request: DistributionRequest, source: Source | None) -> Receipt | None:
         check_request(request, self._settings.max_paths)

@@ -28,6 +28,7 @@ from mailboat.publisher.state_file import (
     PublisherBusyError,
     StateFile,
     Synchronous,
+    columns_of,
     translated_failures,
     try_lock,
 )
@@ -69,7 +70,7 @@ class PublisherState:
         # One guard for locks and file: threads of this process wait for it, and only processes poll for the kernel's
         # lock.
         self.locks = PublisherLocks(path, self._clock, self._file.guard)
-        self.published = PublishedTrees(self._file.connection, path, self._clock)
+        self.published = PublishedTrees(self._file, self._clock)
 
     def close(self) -> None:
         """Release the file."""
@@ -83,7 +84,7 @@ class PublisherState:
         rows = self._file.rows(
             "SELECT fingerprint, package_id, at_offset FROM receipts"
             " WHERE request_id = ? AND cluster_id = ? AND topic_id = ?",
-            (request_id, identity.cluster_id, identity.topic_id),
+            (request_id, *columns_of(identity)),
         )
         if not rows:
             return None
@@ -98,7 +99,7 @@ class PublisherState:
         rows = self._file_of_reads().rows(
             "SELECT at_offset FROM receipts WHERE (request_id = ? OR package_id = ?)"
             " AND cluster_id = ? AND topic_id = ? ORDER BY request_id = ? DESC LIMIT 1",
-            (identifier, identifier, *_pair(identity), identifier),
+            (identifier, identifier, *columns_of(identity), identifier),
         )
         return Offset(rows[0][0]) if rows else None
 
@@ -113,7 +114,7 @@ class PublisherState:
         rows = self._file.rows(
             "SELECT request_id, fingerprint, package_id, scan_from FROM intents"
             " WHERE cluster_id = ? AND topic_id = ? ORDER BY scan_from",
-            (identity.cluster_id, identity.topic_id),
+            columns_of(identity),
         )
         return [Intent(RequestId(row[0]), row[1], PackageId(row[2]), identity, Offset(row[3])) for row in rows]
 
@@ -123,14 +124,8 @@ class PublisherState:
             connection.executemany(
                 "INSERT OR REPLACE INTO intents VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (
-                        intent.request_id,
-                        intent.fingerprint,
-                        intent.package_id,
-                        *_pair(intent.identity),
-                        intent.scan_from,
-                    )
-                    for intent in intents
+                    (one.request_id, one.fingerprint, one.package_id, *columns_of(one.identity), one.scan_from)
+                    for one in intents
                 ],
             )
 
@@ -140,14 +135,8 @@ class PublisherState:
             connection.executemany(
                 "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (
-                        receipt.request_id,
-                        *_pair(receipt.identity),
-                        receipt.fingerprint,
-                        receipt.package_id,
-                        receipt.offset,
-                    )
-                    for receipt in receipts
+                    (one.request_id, *columns_of(one.identity), one.fingerprint, one.package_id, one.offset)
+                    for one in receipts
                 ],
             )
             # In the transaction of the receipts: a crash leaves a request either as an intent, to be searched for, or
@@ -186,12 +175,8 @@ class PublisherState:
             return connection.execute(
                 # Below the head a receipt cannot be checked against the log any more, so its id counts as new.
                 "DELETE FROM receipts WHERE cluster_id = ? AND topic_id = ? AND at_offset < ?",
-                (*_pair(identity), earliest_offset),
+                (*columns_of(identity), earliest_offset),
             ).rowcount
-
-
-def _pair(identity: LogIdentity) -> tuple[str, str]:
-    return identity.cluster_id, identity.topic_id
 
 
 # flock(2) has no time-out, so the lock is polled

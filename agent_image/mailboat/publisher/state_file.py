@@ -25,6 +25,7 @@ from mailboat.errors import (
 )
 from mailboat.faults import Fault, fault_at
 from mailboat.folder_handle import make_file, make_path
+from mailboat.model.positions import LogIdentity
 from mailboat.sqlite_file import Schema, application_of, apply_schema, transaction, turn_on_write_ahead_log, version_of
 
 BUSY_TIMEOUT_SECONDS: Final = 30.0
@@ -139,6 +140,11 @@ class StateFile:
         with self.guard, translated_failures(self.path):
             return self.connection.execute(sql, parameters).fetchall()
 
+    def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> None:
+        """Execute a statement: in the open transaction, or else durable at once."""
+        with self.guard, translated_failures(self.path):
+            self.connection.execute(sql, parameters)
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All of what is done inside, durable at the end, or nothing of it."""
@@ -180,6 +186,11 @@ _ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(
         Fault.DAMAGED: PublisherStateCorruptError,
     }
 )
+
+
+def columns_of(identity: LogIdentity) -> tuple[str, str]:
+    """The values of `cluster_id` and `topic_id`, by which all tables keep logs apart."""
+    return identity.cluster_id, identity.topic_id
 
 
 def try_lock(handle: int) -> bool:

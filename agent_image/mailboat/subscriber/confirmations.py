@@ -58,10 +58,8 @@ class Confirmations:
         self._is_uncertain = False
 
     def _append(self, pending: Sequence[PendingStatus]) -> None:
-        records = []
-        for confirmation in pending:
-            headers, value = encode_message(confirmation.message)
-            records.append(NewRecord(value, headers))
+        encoded = (encode_message(confirmation.message) for confirmation in pending)
+        records = [NewRecord(value, headers) for headers, value in encoded]
         self._journal.append(self._settings.status_topic, records)
         self._reach(Failpoint.SUBSCRIBER_STATUS_SENT)
 
@@ -71,16 +69,9 @@ class Confirmations:
 
     def _count_sent(self, pending: Sequence[PendingStatus]) -> int:
         """How many of the first pending ones stand in the log."""
-        wanted = {encode_message(confirmation.message)[1] for confirmation in pending}
-        found: set[bytes] = set()
-        for value in self._sent_lately(wanted):
-            found.add(value)
-        count = 0
-        for confirmation in pending:
-            if encode_message(confirmation.message)[1] not in found:
-                break
-            count += 1
-        return count
+        values = [encode_message(confirmation.message)[1] for confirmation in pending]
+        found = set(self._sent_lately(set(values)))
+        return next((count for count, value in enumerate(values) if value not in found), len(values))
 
     def _sent_lately(self, wanted: set[bytes]) -> Iterator[bytes]:
         bounds = self._journal.bounds(self._settings.status_topic)
