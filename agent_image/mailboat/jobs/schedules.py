@@ -111,7 +111,7 @@ def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:
 def _next_ms(schedule: Schedule, now_ms: int) -> int | None:
     """The first due time after now."""
     if schedule.cron:
-        return next((_ms(moment) for moment in _cron(schedule, now_ms)), None)
+        return next((milliseconds_of(moment) for moment in _cron(schedule, now_ms)), None)
     if schedule.every_ms:
         first_ms = now_ms if schedule.next_ms is None else schedule.next_ms
         return first_ms + ((now_ms - first_ms) // schedule.every_ms + 1) * schedule.every_ms
@@ -122,7 +122,7 @@ def _before(schedule: Schedule, now_ms: int) -> Iterator[int]:
     """Due times up to now, newest first."""
     if schedule.cron:
         # CronSim leaves out the moment it starts from: a second later, a job that is due this second counts.
-        yield from map(_ms, _cron(schedule, now_ms + 1_000, is_reverse=True))
+        yield from map(milliseconds_of, _cron(schedule, now_ms + 1_000, is_reverse=True))
     elif schedule.every_ms and schedule.next_ms is not None:
         count = (now_ms - schedule.next_ms) // schedule.every_ms
         yield from (schedule.next_ms + place * schedule.every_ms for place in range(count, -1, -1))
@@ -142,7 +142,3 @@ def zone_of(name: str) -> tzinfo:
         return UTC if name == "UTC" else ZoneInfo(name)
     except (LookupError, ValueError, OSError) as error:
         raise UsageError(f"{name!r} is not a time zone; expected a name such as Europe/Berlin") from error
-
-
-def _ms(moment: datetime) -> int:
-    return milliseconds_of(moment)

@@ -27,7 +27,7 @@ from mailboat.errors import (
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_changes import Applied
 from mailboat.journal.added_jobs import ensure_job_topic
-from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
+from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, records_of
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import (
     MAX_BATCH,
@@ -354,21 +354,20 @@ class JobTopic:
     def _checkpoints(self, begin: Offset, end: Offset) -> Iterator[list[CheckpointPart]]:
         """The complete checkpoints between two offsets, whose following records are all there."""
         parts: dict[Offset, list[CheckpointPart]] = {}
-        with closing(self._journal.reader(self._topic, begin)) as reader:
-            while reader.next_offset < end:
-                for record in reader.read(_LIMITS, 1.0).records:
-                    part = _checkpoint_part(record)
-                    if part is None:
-                        continue
-                    found = parts.setdefault(part.as_of, [])
-                    if part.part == 0:
-                        found.clear()  # another process writes the same checkpoint
-                    if part.part == len(found):
-                        found.append(part)
-                    if len(found) == part.parts:
-                        yield parts.pop(part.as_of)
-                    elif len(parts) > _UNFINISHED_CHECKPOINTS:
-                        parts.pop(min(parts))
+        with closing(records_of(self._journal, self._topic, begin, end)) as records:
+            for record in records:
+                part = _checkpoint_part(record)
+                if part is None:
+                    continue
+                found = parts.setdefault(part.as_of, [])
+                if part.part == 0:
+                    found.clear()  # another process writes the same checkpoint
+                if part.part == len(found):
+                    found.append(part)
+                if len(found) == part.parts:
+                    yield parts.pop(part.as_of)
+                elif len(parts) > _UNFINISHED_CHECKPOINTS:
+                    parts.pop(min(parts))
 
     def _apply(self, record: Record) -> Applied:
         self._records_since_checkpoint += 1

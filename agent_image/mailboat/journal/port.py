@@ -221,7 +221,8 @@ class Journal(Protocol):
     ) -> None: ...
 
 
-_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
+SCAN_LIMITS: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
+"""What one read of a pass over a topic takes: few round trips, and memory that no topic exceeds."""
 
 
 def records_of(
@@ -234,8 +235,8 @@ def records_of(
     with closing(journal.reader(topic, start)) as reader:
         while end is None or reader.next_offset < end:
             # no more than that: records may be large, and of a stretch often few are wanted
-            most = _READ.max_records if end is None else min(_READ.max_records, end - reader.next_offset)
-            batch = reader.read(ReadLimits(most, _READ.max_bytes), 0.0)
+            most = SCAN_LIMITS.max_records if end is None else min(SCAN_LIMITS.max_records, end - reader.next_offset)
+            batch = reader.read(ReadLimits(most, SCAN_LIMITS.max_bytes), 0.0)
             for record in batch.records:
                 if end is not None and record.offset >= end:
                     return

@@ -30,7 +30,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import SQLITE, parse_target
 from mailboat.content.targets.sqlite import sweep_blobs
 from mailboat.errors import JournalUnavailableError, MailboatError, UsageError
-from mailboat.journal.port import ReadLimits, Record
+from mailboat.journal.port import SCAN_LIMITS, Record
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import PackageMessage
 from mailboat.operations.stored_snapshots import stored_snapshots
@@ -38,7 +38,6 @@ from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.messages import decode_message
 
 _LOG: Final = logging.getLogger(__name__)
-_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _WAIT_SECONDS: Final = 1.0
 # The most that S3 deletes by one request.
 _AT_ONCE: Final = 1000
@@ -274,7 +273,7 @@ def _retained(workspace: Workspace) -> Iterator[Record]:
     reader = journal.reader(topic, bounds.earliest_offset)
     try:
         while reader.next_offset < bounds.next_offset:
-            batch = reader.read(_READ, _WAIT_SECONDS)
+            batch = reader.read(SCAN_LIMITS, _WAIT_SECONDS)
             yield from batch.records
             # A log that was cut while it was read: the messages that are missing may refer to blobs.
             if batch.is_at_end and reader.next_offset < bounds.next_offset:

@@ -153,7 +153,9 @@ class PackageBuilder:
             if self._settings.config.transfer is Transfer.INLINE:
                 raise _too_large_for_a_message(summary.length_bytes, self._settings.config.inline_package_bytes)
             # The blob is durable before the message that refers to it is appended.
-            return self._referring(draft, summary, self._store_package(draft, stream))
+            stored = self._ports.blobs.put(stream, draft.package_digest)
+            reference = BlobReference(stored.digest, draft.package_length_bytes)
+            return self._referring(draft, summary, self._ports.references.format(reference))
 
     def _build_in_pieces(
         self,
@@ -217,10 +219,6 @@ class PackageBuilder:
         if self._is_self_contained:
             return nodes
         return with_stored_binaries(nodes, self._settings.config.inline_binary_bytes, self._ports.blobs, large)
-
-    def _store_package(self, draft: PackageMessage, package: BinaryIO) -> str:
-        stored = self._ports.blobs.put(package, draft.package_digest)
-        return self._ports.references.format(BlobReference(stored.digest, draft.package_length_bytes))
 
     def _piece_writer(self, package_id: PackageId, check: Callable[[], object]) -> PieceWriter:
         settings, ports = self._settings, self._ports

@@ -99,7 +99,7 @@ def _group(changes: Sequence[Change], following: Change | None) -> ChangeGroup:
     puts = [change for change in changes if not change.is_removal]
     replaced = tuple(put.path for put in puts if put.is_whole)
     if replaced:
-        puts.sort(key=_walk_order)
+        puts.sort(key=lambda put: key_of(put.path))
     removals = tuple(change for change in changes if change.is_removal)
     deep = {removal.path for removal in removals if not removal.is_alone}
     roots: list[NodePath] = []
@@ -120,10 +120,6 @@ def _group(changes: Sequence[Change], following: Change | None) -> ChangeGroup:
         sum(put.is_file for put in puts),
         replaced,
     )
-
-
-def _walk_order(change: Change) -> str:
-    return key_of(change.path)
 
 
 def with_whole_policies(changes: Iterable[Change], source: Source) -> Iterator[Change]:

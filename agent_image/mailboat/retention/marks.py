@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import PositionOutOfRangeError, UntrustedInputError
-from mailboat.journal.port import Journal, ReadLimits, Record
+from mailboat.journal.port import SCAN_LIMITS, Journal, Record
 from mailboat.model.identifiers import Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import PackageMessage
 from mailboat.model.pieces import PieceMessage, is_run, parse_run
@@ -175,9 +175,6 @@ class LogMarks:
             self._open.popitem(last=False)
 
 
-_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
-
-
 def whole_package_border(journal: Journal, topic: TopicName, before: Offset, clock: Clock) -> Offset:
     """The last place at `before` or in front of it where no package is cut through.
 
@@ -189,20 +186,17 @@ def whole_package_border(journal: Journal, topic: TopicName, before: Offset, clo
     if before <= bounds.earliest_offset:
         return before
     marks = LogMarks(bounds.earliest_offset)
+    end = bounds.next_offset
     try:
-        _read_until(journal, topic, marks, (before, bounds.next_offset))
+        with closing(journal.reader(topic, marks.next_offset)) as reader:
+            # Beyond `before`, until the packages that began in front of it have their messages: only those say which
+            # pieces belong together.
+            while marks.next_offset < end and (marks.next_offset < before or marks.is_undecided(before)):
+                batch = reader.read(SCAN_LIMITS, 0.0)
+                marks.see(batch.records, batch.next_offset)
+                if batch.is_at_end:
+                    break
     except PositionOutOfRangeError:  # another process removed records meanwhile: the next time
         return bounds.earliest_offset
     marks.forget_orphans(milliseconds_now(clock))
     return max(bounds.earliest_offset, marks.border(before))
-
-
-def _read_until(journal: Journal, topic: TopicName, marks: LogMarks, until: tuple[Offset, Offset]) -> None:
-    """Read to `before`, and on until every package that began before it has ended, or the log has."""
-    before, end = until
-    with closing(journal.reader(topic, marks.next_offset)) as reader:
-        while marks.next_offset < end and (marks.next_offset < before or marks.is_undecided(before)):
-            batch = reader.read(_READ, 0.0)
-            marks.see(batch.records, batch.next_offset)
-            if batch.is_at_end:
-                return

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.config.storage import RetentionConfig
 from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError
-from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record, RecordBatch
+from mailboat.journal.port import SCAN_LIMITS, Edge, Journal, JournalReader, NewRecord, Record, RecordBatch
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
@@ -171,7 +171,6 @@ class Registry:
 CARRY_SECONDS: Final = 3600.0
 """The registry is written again at the latest after so long, so that the log's own retention never takes the last."""
 
-_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -334,12 +333,10 @@ class RetentionTask:
         if identity != self._identity or self._packages is None or self._discovery is None:
             self._start(identity)
         try:
-            self._read_all(self._packages, self._marks_see)
-            self._read_all(self._discovery, self._receive)
+            self._read_new()
         except (PositionOutOfRangeError, JournalReplacedError):  # retention overtook us, or the log is another
             self._start(self._journal.identity(topic))
-            self._read_all(self._packages, self._marks_see)
-            self._read_all(self._discovery, self._receive)
+            self._read_new()
         bounds = self._journal.bounds(topic)
         self._marks.trim(bounds.earliest_offset)
         # ends where the marks end, not where the log ends: records appended since have no marks yet
@@ -358,17 +355,18 @@ class RetentionTask:
         self._packages = self._journal.reader(self._settings.package_topic, earliest)
         self._discovery = self._journal.reader(self._settings.discovery_topic, Edge.EARLIEST)
 
+    def _read_new(self) -> None:
+        self._read_all(self._packages, lambda batch: self._marks.see(batch.records, batch.next_offset))
+        self._read_all(self._discovery, self._receive)
+
     def _read_all(self, reader: JournalReader | None, see: Callable[[RecordBatch], None]) -> None:
         is_at_end = reader is None
         while reader is not None and not is_at_end:
             if self._is_stopping():
                 raise TurnInterruptedError
-            batch = reader.read(_READ, 0.0)
+            batch = reader.read(SCAN_LIMITS, 0.0)
             see(batch)
             is_at_end = batch.is_at_end
-
-    def _marks_see(self, batch: RecordBatch) -> None:
-        self._marks.see(batch.records, batch.next_offset)
 
     def _receive(self, batch: RecordBatch) -> None:
         # asked after the batch was read: an honest position in it can't lie beyond this end
@@ -420,9 +418,7 @@ class RetentionTask:
         if durable == self._carried and now - self._carried_at < CARRY_SECONDS:
             return
         as_of = Offset(0) if self._discovery is None else self._discovery.next_offset
-        records = []
-        for message in self._registry.messages(as_of):
-            headers, value = encode_message(message)
-            records.append(NewRecord(value, headers, REGISTRY_KEY))
+        encoded = map(encode_message, self._registry.messages(as_of))
+        records = [NewRecord(value, headers, REGISTRY_KEY) for headers, value in encoded]
         self._journal.append(self._settings.discovery_topic, records)
         self._carried, self._carried_at = durable, now
