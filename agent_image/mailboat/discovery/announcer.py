@@ -44,6 +44,7 @@ def announcer(
 
     def turn() -> float:
         announce()
+        # `wake` does not end this rest: the changes of a burst make one announcement.
         worker.rest(_SHORTEST_PAUSE_SECONDS)
         return max(0.0, period_seconds - _SHORTEST_PAUSE_SECONDS)
 

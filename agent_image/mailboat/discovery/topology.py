@@ -124,6 +124,7 @@ class Topology:
         self._known[key] = KnownSubscriber(key, announcement, heard_ms, per_second, claims)
         self._known.move_to_end(key)
         self._bytes += _cost(announcement) - (0 if before is None else _cost(before.announcement))
+        # The longest silent: each announcement moves its subscriber to the end.
         while len(self._known) > self._max or self._bytes > self._max_bytes:
             self._forget(next(iter(self._known)))
             self.dropped_count += 1

@@ -389,6 +389,7 @@ class JobFold:
             lease = Lease(token, record.worker, call, queue, now_ms, lease_ms)
             for job in call:
                 leases[job] = lease
+                # With its start a job gives up its unique value: what is added from now on needs a run of its own.
                 if self._unique_of:
                     self._release_unique(job)
                 note(into, job, _ACTIVE, queue.name, "", now_ms - table.start(job))
@@ -447,6 +448,7 @@ class JobFold:
         ran_ms = self.now_ms - lease.started_ms
         for job in lease.jobs:
             del self.leases[job]
+            # First: its effect is there, also where a stop was requested or the attempts were used up.
             if outcome is _OK:
                 self._end(queue, job, _SUCCEEDED, reason, ran_ms, into)
             elif lease.stop_requested:

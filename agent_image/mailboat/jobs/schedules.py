@@ -62,8 +62,10 @@ class Schedules:
     def fire(self, firing: Firing, now_ms: int) -> bool:
         """Move a schedule on; False where the firing does not count."""
         schedule = self._schedules.get(firing.schedule)
+        # By the time of the log: a worker whose clock is ahead fires nothing too early.
         if schedule is None or schedule.next_ms != firing.due_ms or firing.due_ms > now_ms:
             return False
+        # It would be due again at once, without end.
         if firing.next_ms is not None and firing.next_ms <= firing.due_ms:
             return False
         self._schedules[schedule.name] = schedule._replace(next_ms=firing.next_ms)

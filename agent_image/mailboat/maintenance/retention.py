@@ -58,6 +58,7 @@ def _check(retention: RetentionConfig) -> None:
     if config.max_bytes is not None and config.max_bytes < config.min_bytes:
         raise UsageError("retention.consumption.max_bytes is below min_bytes", key="retention.consumption")
     kept = retention.discovery
+    # Twice the time between two registries: the next one may be late, and the last one must be there until then.
     if config.policy is not ConsumptionPolicy.OFF and kept is not None and (kept.seconds or inf) < 2 * CARRY_SECONDS:
         raise UsageError(
             "retention.discovery.seconds is below two hours: durable subscribers would be forgotten",

@@ -98,6 +98,7 @@ class _Step:
         if not self.parts:
             return True
         return (
+            # Those in the log are only noted: a step has such parts, or new ones.
             bool(self.places) is (known is not None)
             and len(self.parts) < self._settings.append_records
             and self._message_bytes + part.message_bytes <= self._settings.max_message_bytes
@@ -133,6 +134,7 @@ class BulkParts:
 
     def end_of(self, uri: str) -> SourceEnd | None:
         """The last package that changed what is published of a source, as long as the log has it or had it."""
+        # First: an end that the log has lost does not count.
         self._appender.reconcile()
         return next((end for end in self._ports.state.published.ends(self.identity()) if end.uri == uri), None)
 

@@ -114,6 +114,7 @@ class AwaitedSubscribers:
             return False  # invented names do not displace known subscribers
         member = known or _AwaitedSubscriber(queue_name, heard_ms, heard_seconds)
         self._members[queue_name] = member
+        # Where its position is not known it counts all the same, and packages wait for it.
         member.apply(0 if next_offset is None else next_offset, heard_seconds, facts)
         return known is None
 
@@ -174,6 +175,7 @@ class AwaitedSubscribers:
         """The subscribers that lack or may lack the content; a reason that a subscriber gave itself counts first."""
         found: dict[QueueName, MissedReason | None] = dict.fromkeys(self._absent_at(candidate), MissedReason.ABSENT)
         counted = [member for member in self._members.values() if member.since_ms <= candidate.appended_ms]
+        # Of those that were known then none may be left: those that are known now count instead.
         for member in counted or self._members.values():
             found[member.queue_name] = known.missed(member.queue_name, candidate, member.claims.claimed, member.facts)
         for past in self._absent:
@@ -248,6 +250,7 @@ def plan_distributed(
     for candidate in candidates:
         if len(found) == limit:
             break
+        # Below the lowest position all members are done.
         if candidate.offset >= lowest:
             counted = [done for since, done in members if since <= candidate.appended_ms]
             # Events keep the order of the log: the first package that waits holds back all behind it.

@@ -157,6 +157,7 @@ class PieceWriter(io.RawIOBase):
         self._cut(view)
         if self._waiting_bytes > self._append_bytes:
             if not self._has_begun:
+                # Before the first piece: what is in the log can't be taken back when the package is refused later.
                 self._check()
             self._begin_step()
         return len(view)

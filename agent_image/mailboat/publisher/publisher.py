@@ -206,6 +206,7 @@ class Publisher:
             built = self._builder.build_bare(named, package_id)
         else:
             built = self._build(named, package_id, source, published.stager(package_id, source_ids))
+        # Also without an id of the caller: what is staged for a followed source is taken over with a receipt.
         is_named = request.request_id is not None or bool(source_ids)
         prepared = Prepared(built.message, request.fingerprint, is_named, source_ids, uri)
         return Preparation(named, request_id, prepared, built, span)
@@ -220,6 +221,7 @@ class Publisher:
             return self._builder.build(request, package_id, shipment_of(request, source), again)
         with stager as staged:
             digests = ChangeDigests(source)
+            # Before the nodes: `take_over` keeps this order, and the package replaces the whole subtree.
             for path in request.deep_paths:
                 staged.add(StagedNode(path, None))
 

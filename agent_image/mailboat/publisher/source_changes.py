@@ -189,6 +189,7 @@ class ChangeShipper:
     ) -> Iterator[ChangeGroup]:
         """What would be shipped. Changes nothing but temporary tables."""
         source_id = self._published.source_id(source.uri, self._appender.identity())
+        # A node below two roots would be read twice.
         outermost = [root for root in roots if not any(is_within(root, other) and root != other for other in roots)]
         digests = ChangeDigests(source)
         nodes = (
@@ -221,6 +222,7 @@ class ChangeShipper:
         with self._published.stager(package_id, (source_id,)) as staged:
             for removal in group.removals:
                 staged.add(StagedNode(removal.path, None))
+            # Before the nodes: what was published below is gone, and these take its place.
             for path in group.replaced:
                 staged.add(StagedNode(path, None))
             for node, digest in zip(nodes, digests, strict=True):

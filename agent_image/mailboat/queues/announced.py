@@ -79,6 +79,7 @@ def read_announcement(record: Record) -> Announced | None:
     """
     if not record.value:
         return _leave_of(record)
+    # Before it is decoded, which costs a multiple of its size.
     if len(record.value) > MAX_ANNOUNCEMENT_BYTES:
         return None
     try:
@@ -96,6 +97,7 @@ def read_announcement(record: Record) -> Announced | None:
 
 def _leave_of(record: Record) -> Announced | None:
     try:
+        # A tombstone has no value: its key alone says who left.
         key = (record.key or b"").decode()
         sling_id, name = SlingId(key[:SLING_ID_LENGTH]), parse_agent_name(key[SLING_ID_LENGTH + 1 :])
     except (UnicodeDecodeError, UsageError):

@@ -36,6 +36,7 @@ class Claims:
 
     def and_then(self, next_offset: int, at_seconds: float) -> Claims:
         """With one more announcement; going back takes back at once what was claimed beyond."""
+        # The first claim of a position counts: repeated ones must not put off the moment when it settles.
         if self.entries and next_offset == self.claimed:
             return self
         if next_offset < self.claimed:

@@ -23,6 +23,7 @@ BLOCK_OFFSETS: Final = 256
 
 _ACTIONS: Final = tuple(Action)
 _PACKED_ID: Final = struct.Struct(">q16s")
+# Only forms that packing gives back exactly: leading zeros or capitals would be lost.
 _OUR_ID: Final = re.compile(r"dstrpck-(0|[1-9][0-9]{0,14})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _PLAIN_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _IS_PLAIN_UUID: Final = -1
@@ -78,6 +79,7 @@ class EntryBlock:
         self._ids = b"".join(self._packed_id(row, entry.package_id) for row, entry in enumerate(entries))
         texts = [entry.first_path.encode() for entry in entries]
         self._texts = b"".join(texts)
+        # 16 bits: 256 texts of at most `MAX_TEXT_BYTES`.
         self._text_ends = array("H", _running_total(texts))
         self.size_bytes = self._measure()
 
@@ -152,6 +154,7 @@ class EntryBlock:
 def _numbered(texts: Sequence[str]) -> tuple[tuple[str, ...], bytes]:
     """The different texts, and for each row the number of its text; 256 rows have no more than 256 texts."""
     different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    # Interned: the blocks of a log have the same few names.
     return tuple(map(sys.intern, different)), bytes(different[text] for text in texts)
 
 

@@ -79,6 +79,7 @@ def cut_text(text: str) -> str:
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_TEXT_BYTES:
         return text
+    # Three bytes are those of `…`; what is left of a divided character is ignored.
     return data[: MAX_TEXT_BYTES - 3].decode("utf-8", "ignore") + "…"
 
 

@@ -158,6 +158,7 @@ class FailedPackages:
         with self._lock:
             queue = self._queues.get(_QueueKey(publisher, queue_name))
             failures = [] if queue is None else list(queue.packages.values())
+        # Outside of the lock: the thread that reads statuses does not wait for a sort.
         return sorted((failure for failure in failures if failure.offset >= earliest), key=lambda one: one.offset)
 
     def places(self, earliest: Offset) -> list[FailurePlace]:
@@ -200,6 +201,7 @@ class FailedPackages:
             if oldest.packages:
                 self._shrink(oldest)
             if not oldest.packages:
+                # With the queue goes what it says of itself: from here on it holds for all queues.
                 self._forgotten_to = max(self._forgotten_to, oldest.forgotten_to)
                 self._drop(oldest_key)
 

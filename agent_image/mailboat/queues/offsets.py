@@ -161,6 +161,7 @@ class OffsetColumns:
         """How many packages of a publisher follow an offset."""
         first_waiting = max(last_done + 1, bounds.earliest_offset)
         unknown = max(0, self.known_from - first_waiting)
+        # Each offset that is not counted may be a package of this publisher: the size is the most that it can be.
         return QueueSize(self._columns[publisher].count_from(first_waiting) + unknown, not unknown)
 
     def messages_from(self, offset: int, bounds: Bounds) -> int:
@@ -192,6 +193,7 @@ class OffsetColumns:
         """Forget the oldest offsets, a sixteenth of the known stretch at a time."""
         while self.size_bytes > self._max_bytes and self.known_from < self.known_to:
             self.is_full = True
+            # Not one by one: at the limit each new package would trim all columns.
             step = max(1, (self.known_to - self.known_from) // 16)
             self._forget_before(Offset(self.known_from + step))
 

@@ -99,6 +99,7 @@ def decide_outcome(facts: OutcomeFacts) -> Verdict:
     if is_past and report is not None and not facts.is_test:
         is_dropped = report is Report.DROPPED
         return Verdict(Outcome.DROPPED) if is_dropped else Verdict(Outcome.SKIPPED, _STAGED, facts.reports.golden)
+    # Before the position: a package of a publisher that it does not follow is never pending.
     if not facts.follows and not _was_followed(facts):
         return _NOT_FOLLOWED
     if not is_past:

@@ -72,6 +72,7 @@ class PageReader:
         entries: list[Entry] = []
         with _Walk(self._view, self._journal, self._limits) as walk:
             position = self._next_candidate(publisher, from_offset)
+            # A limit of records: a publisher with few packages in a long log would have one page read all of it.
             while position < end and len(entries) < wanted and walk.walked_records < self._limits.max_walked_records:
                 left = wanted - len(entries)
                 stretch = self._view.find_details(publisher, position, left) or walk.read(position)
@@ -79,6 +80,7 @@ class PageReader:
                 if stretch.covers_to <= position:  # the log became shorter
                     return Page(entries, Offset(position), is_last=True)
                 position = self._next_candidate(publisher, stretch.covers_to)
+        # A stretch that was read from the log is not cut: the next page begins with what is too much.
         if len(entries) > wanted:
             return Page(entries[:wanted], Offset(entries[wanted].offset), is_last=False)
         return Page(entries, Offset(position), is_last=position >= end)

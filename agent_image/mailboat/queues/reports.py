@@ -77,6 +77,7 @@ class _Queue:
     def hear(self, status: StatusMessage) -> None:
         """Note what the subscriber says of a package, in place of what it said before."""
         offset = status.offset
+        # Its first status since queues were forgotten, this one perhaps among them: earlier reports may be missing.
         if self.complete_from < 0:
             self.complete_from = offset
         self.first = offset if self.first < 0 else min(self.first, offset)
@@ -111,6 +112,7 @@ class _Queue:
     def put_in(self, offset: int, report: Report) -> None:
         """Add a package that is in no range yet."""
         place = bisect_left(self.firsts, offset)
+        # Only with the range before it: statuses come in the order of the log.
         if place and self.reports[place - 1] == report and self.lasts[place - 1] == offset - 1:
             self.lasts[place - 1] = offset
         else:

@@ -67,6 +67,7 @@ def plan_head(
     expired = _beyond(bounds, marks, (config.package_seconds, config.package_bytes), now_ms)
     if expired > wanted:
         wanted, reason = expired, Reason.EXPIRED
+    # Back to the border of a package: without its first pieces it could never be imported.
     head = max(bounds.earliest_offset, marks.border(min(wanted, bounds.next_offset)))
     return HeadPlan(
         head,
@@ -82,6 +83,7 @@ def _by_consumption(
     floor = _floor(bounds, marks, limits, now_ms)
     ceiling = _beyond(bounds, marks, (limits.max_seconds, limits.max_bytes), now_ms)
     if slowest < ceiling:
+        # The ceiling wins: a subscriber that never comes back must not fill the disk.
         return ceiling, Reason.CEILING
     return (floor, Reason.FLOOR) if slowest > floor else (slowest, Reason.HELD)
 

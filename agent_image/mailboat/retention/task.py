@@ -288,6 +288,7 @@ class RetentionTask:
         bounds = self._catch_up_noting_outages()
         now_ms = milliseconds_now(self._clock)
         timeout = self._settings.config.consumption.subscriber_timeout_seconds
+        # Also where no record comes any more: pieces of a dead publisher would hold the head back without end.
         self._marks.forget_orphans(now_ms)
         dropped: tuple[Registration, ...] = ()
         holders: Sequence[Holder] = ()
@@ -395,6 +396,7 @@ class RetentionTask:
                 registration.name,
                 registration.next_offset,
             )
+        # Before the head moves: a keeper elsewhere must know whom this one knew.
         self._carry_registry()
         if turn.plan.head <= turn.bounds.earliest_offset:
             return
@@ -411,7 +413,7 @@ class RetentionTask:
         self.figures.count_move(turn)
 
     def _carry_registry(self) -> None:
-        """Before the head moves: a keeper elsewhere must know whom this one knew."""
+        """Append the registry, unless the last one still says the same and is young."""
         durable, now = self._registry.durable(), self._clock.monotonic()
         if not self._settings.is_by_consumption or (not durable and not self._carried):
             return

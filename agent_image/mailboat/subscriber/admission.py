@@ -116,12 +116,14 @@ class ImportGuard:
 
     def check(self) -> None:
         """Return if the import may go on. Raises: StopAskedError."""
+        # First: an import of any length is alive as long as its records come.
         self._beat(0.0)
         if self._signal.is_overdue:
             raise StopAskedError
         # `woken` is a cheap test; only then is the listener asked, which takes its lock
         if self._is_cleared is not None and self._signal.woken.is_set() and self._is_cleared():
             raise StopAskedError
+        # Once in a batch: observers and announcements must not be called for each record.
         if self._slow_at is not None and self._clock.monotonic() >= self._slow_at:
             self._slow_at = None
             if self._when_slow is not None:

@@ -181,6 +181,7 @@ class CommandHandler:
         topic = self._settings.command_topic
         if topic is None or self._ledger.position() is not None:
             return
+        # Only where the target has no position: a restart goes on behind what was taken.
         identity = self._ports.journal.identity(topic)
         self._ledger.take([], [], Position(identity, self._ports.journal.bounds(topic).next_offset))
 
@@ -372,12 +373,14 @@ class CommandHandler:
                 known |= {command.command_id} - {None}
             elif command.command_id is not None:
                 answers.append(answer)
+        # One transaction: after a crash these commands are read again, or none of them is.
         self._ledger.take(opened, answers, behind, suspension)
         self._suspension = suspension
 
     def _known_answer(self, command: Command, answers: Sequence[CommandResult]) -> CommandResult | None:
         if command.command_id is None:
             return None
+        # Answers of this batch are not in the target yet.
         same = (answer for answer in answers if answer.command_id == command.command_id)
         return next(same, None) or self._ledger.answer_to(command.command_id)
 

@@ -47,7 +47,7 @@ class RunStart(NamedTuple):
     Attributes:
         position: Where it reads on.
         stored: The position that the target holds; None in a new target.
-        accepted: What of the publishers that were passed over is to be forgotten.
+        accepted: Publishers whose missing packages are to be forgotten, as a person accepted the gap.
         report_starts: From where on it reports what it passes.
         is_new: The target holds something else: `Ledger.reset_position` comes before the first read.
     """
@@ -150,7 +150,10 @@ def check_following(
         FollowWidenedError: The gap was not accepted.
     """
     missed = sorted(
-        publisher for publisher in passed_over if follow is None or publisher in follow or publisher == ANY_PUBLISHER
+        # Beyond the limit no names were kept: any publisher may be among those.
+        publisher
+        for publisher in passed_over
+        if follow is None or publisher in follow or publisher == ANY_PUBLISHER
     )
     if missed and not is_gap_accepted:
         named = ", ".join(_PUBLISHER_TEXTS.get(missing, missing) for missing in missed[:_NAMED]) + (
@@ -257,6 +260,7 @@ def plan_report_starts(
     starts: dict[AgentName | None, ReportStart | None] = {name: _ended(one, start) for name, one in known.items()}
     for name in followed:
         if name in known or None in known:
+            # None stands for all publishers: a name that is followed now was followed as one of them.
             one = known.get(name, known.get(None))
             starts[name] = ReportStart(start) if one is None or one.until is not None else one
         else:
@@ -266,6 +270,7 @@ def plan_report_starts(
 
 def _moved(one: ReportStart | None, position: Offset, start: Offset) -> ReportStart | None:
     if one is None or (one.until is None and start > position):
+        # Over an accepted gap: nothing is known of what it held.
         return None if one is None else ReportStart(start)
     if start >= one.offset and (one.until is None or start >= one.until):
         return one

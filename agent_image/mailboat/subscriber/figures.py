@@ -273,6 +273,7 @@ def decide_readiness(before: Readiness, facts: ReadinessFacts, policy: Readiness
 def _has_fallen_behind(facts: ReadinessFacts, policy: ReadinessConfig) -> bool:
     limit, waiting = policy.max_lag_seconds, facts.waiting_seconds
     is_too_old = limit is not None and waiting is not None and waiting > limit
+    # Only one that stands still: taking out one that works would not make it faster.
     return is_too_old and facts.still_seconds >= policy.idle_seconds
 
 
@@ -345,6 +346,7 @@ class ReadinessGauge:
         """Whether the subscriber is ready now."""
         now = self._clock.monotonic()
         with self._lock:
+            # When it is asked, not with the figures: time alone can change the answer.
             self._readiness = decide_readiness(self._readiness, self._facts(statistics, now), self._policy)
             return self._readiness
 
@@ -358,6 +360,7 @@ class ReadinessGauge:
             still_seconds=now - self._advanced_at,
             attempts=statistics.attempts,
             latency_seconds=self._latency_seconds,
+            # Where others hold it up, what waits says nothing about this subscriber.
             waiting_seconds=None if is_held_up or self._at_hand_ms is None else self._age_seconds(self._at_hand_ms),
         )
 

@@ -163,6 +163,7 @@ class GoldenWatch:
         """Wait for the package's status until it is known, the look is over, or `is_over`. Raises: as `wait`."""
         deadline = Deadline(self._clock, self._staging.timeout_seconds)
         while not (is_over() or deadline.is_over()):
+            # In short waits: `is_over` takes commands, and a clear may drop the package.
             if self.wait(offset, min(_WAIT_SECONDS, deadline.remaining_seconds())):
                 return
 
@@ -182,10 +183,11 @@ class GoldenWatch:
         return FailureCause.of_error(GoldenSilentError(text), message)
 
     def _is_passed_silently(self, announced: Announced) -> bool:
-        """Whether no confirmation can come any more: one sent before the announcement was read would be here now."""
+        """Whether no confirmation can come any more."""
         offset, golden_at = self._waits_at, self._position(announced)
         if offset is None or golden_at is None or golden_at <= offset:
             return False
+        # After the announcement was read: a confirmation that was sent before it is in the topic now.
         self._read_all()
         return self._statuses.of(offset) is None
 
@@ -246,12 +248,14 @@ class GoldenWatch:
 
     def _is_in_log(self, offset: Offset) -> bool:
         """A status of a package that the log can't hold would cost memory up to its offset."""
+        # Asked for offsets beyond the known end only: most statuses cost no request.
         if offset >= self._log_next_offset:
             self._log_next_offset = self._journal.bounds(self._settings.package_topic).next_offset
         return offset < self._log_next_offset
 
     def _is_lost(self, message: PackageMessage) -> bool:
         before_ms = self._lost_before_ms
+        # Without a time it may be older than the oldest status that is left.
         return before_ms is not None and (message.created_ms is None or message.created_ms < before_ms)
 
     # ------------------------------------------------------------------------------------------------ announcements

@@ -59,8 +59,10 @@ class AfterCalls:
     def load(self, *, is_replayed: bool) -> None:
         """Read an earlier run's calls; drops those of packages that the log lost at its end."""
         if is_replayed:
+            # The offsets are given to other packages: a call would be made for another one.
             self._drop_all()
         if self._hook is not None:
+            # Each start tries again what was set aside.
             self._ledger.resume()
         self._waiting, self._set_aside = self._ledger.counts()
         if self._waiting and self._hook is None:
@@ -102,6 +104,7 @@ class AfterCalls:
             elif self._call(package, call):
                 self._forget([call.offset])
             else:
+                # The calls behind it wait: they keep the order of the packages.
                 return
 
     def _call(self, package: ProcessedPackage, call: AfterCall) -> bool:
@@ -125,6 +128,7 @@ class AfterCalls:
         if isinstance(decision, GiveUp):
             self._put_aside(AfterCall(call.offset, attempts, self._cause, is_set_aside=True))
             return
+        # A decision to stop, too: the content is in place, so a hook never stops the subscriber.
         pause = decision.pause_seconds if isinstance(decision, TryAgain) else policy.longest_pause_seconds
         # Stored before the pause, so that a restart does not reset the count of attempts.
         self._ledger.store(AfterCall(call.offset, attempts, self._cause))

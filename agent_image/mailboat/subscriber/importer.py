@@ -314,6 +314,7 @@ class Importer:
             raise _unknown_feature(offset, message)
         self._reach(Failpoint.SUBSCRIBER_PACKAGE_CHECKED)
         if self._roots is not None:
+            # By the message alone: nothing of a package that is refused is fetched.
             self._roots.check(message)
         self._change(batch, offset, message, outcome)
         outcome.added_jobs(self._add_jobs(batch, offset, message))
@@ -408,6 +409,7 @@ class Importer:
     def _apply(self, batch: Batch, offset: Offset, message: PackageMessage) -> ChangeCount:
         """Check the payload, read it and change the target."""
         codec, limits, payload = self._codec(message), self._limits, message.payload
+        # Before a byte of it is parsed.
         is_checked = payload is not None and _check_payload(message, payload)
         if payload is not None and is_checked and self._is_bare and self._is_small(message, payload):
             # a small package takes no time worth limiting, and most of a backlog are such packages

@@ -147,6 +147,7 @@ class Payloads:
         return lambda digest: self._open_blob(digest, lengths.get(digest), check)
 
     def _open_blob(self, digest: bytes, length_bytes: int | None, check: Callable[[], None]) -> BinaryIO:
+        # The target lacks this one, and so probably binaries of the next packages.
         self._are_binaries_asked_for = True
         coming = self._coming.pop(_key_of(digest), None)
         if coming is not None:
@@ -273,5 +274,6 @@ class Fetch:
         self._done.set()
 
     def _check(self) -> None:
+        # Without the lock: a drop that is seen late costs one more piece.
         if self._is_dropped:
             raise FetchDroppedError

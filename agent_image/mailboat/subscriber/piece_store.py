@@ -186,6 +186,7 @@ class PieceStore:
             raise LimitExceededError(
                 f"a package of {run.length_bytes} bytes is beyond the limit of {max_bytes}", limit=max_bytes
             )
+        # Pieces of another attempt differ from those of this one by the digest of the whole alone.
         if message.package_digest is None or message.package_length_bytes != run.length_bytes:
             raise PackageCorruptError("a package in pieces needs its length and digest", package=message.package_id)
         key = _Key(message.pub_sling_id, message.package_id)

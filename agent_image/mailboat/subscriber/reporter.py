@@ -97,7 +97,9 @@ class Reporter:
         """The log was read."""
         self.is_at_end = batch.is_at_end
         seen = self._snapshot.log_next_offset or Offset(0)
+        # Before its end, the log reaches at least as far as an earlier read has seen.
         end = batch.next_offset if batch.is_at_end else max(seen, batch.next_offset)
+        # An empty read moves the position; records do so when they are done.
         self._set(log_next_offset=end, **({} if batch.records else {"next_offset": batch.next_offset}))
 
     # ------------------------------------------------------------------------------------------------------- packages
@@ -106,6 +108,7 @@ class Reporter:
         """There is nothing to do."""
         phase = SubscriberPhase.CURRENT if self.is_at_end else SubscriberPhase.IMPORTING
         before = self._snapshot
+        # Only where something changed: without packages this is called with each read.
         if before.phase is not phase or before.cause is not None or self._stored_offset != self._told_offset:
             self._set(phase=phase, **_NO_TROUBLE)
             self._announce()
@@ -177,6 +180,7 @@ class Reporter:
             next_try_ms=None,
             cause=verdict.cause,
         )
+        # With the failure in the figures, which the next line clears.
         self._ports.observer.on_given_up(self.statistics)
         self._set(**_NO_TROUBLE)
 
@@ -222,6 +226,7 @@ class Reporter:
     def suspended(self, suspension: Suspension, log_next_offset: Offset) -> None:
         """Nothing is imported; the log ends there now."""
         before = self._snapshot
+        # The log is not read meanwhile: after the resume it is current only once it was read again.
         self.is_at_end = False
         self._set(
             **{**_NO_TROUBLE, "suspension": suspension},

@@ -102,6 +102,7 @@ def decide_portion(outcome: BatchOutcome, count: int) -> PortionResult:
         return PortionResult.WAIT
     if outcome.error is None:
         return PortionResult.ADVANCE
+    # Only a package that was alone is blamed: others of its batch may have had a part in the failure.
     return PortionResult.FAIL if outcome.done == 0 and count == 1 else PortionResult.NARROW
 
 
@@ -192,6 +193,7 @@ class RunState:
         """The target holds the position; returns it."""
         self.stored = stored = self.current_position()
         self.skipped = 0
+        # Only now: a batch that was rolled back has stored no names.
         self.passed_over |= self.passing_over
         self.passing_over = set()
         self.committed_at = now

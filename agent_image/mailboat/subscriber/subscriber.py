@@ -377,6 +377,7 @@ class Subscriber:
             self._note_commit()
             state.added_statuses(has_any=outcome.statuses > 0)
             self._added_jobs.committed(outcome.jobs)
+        # After the commit was noted: the hook may fail or take long, and the import stands.
         self._after_calls.committed(outcome.processed)
         has_more = bool(state.backlog)
         self._reporter.advanced(state.current_position(), outcome, is_committed=is_committed, has_more=has_more)
@@ -410,6 +411,7 @@ class Subscriber:
         self._payloads.forget()
         self._commit_skipped()
         after = state.after([failure.record], 1)
+        # After `_commit_skipped`, which does nothing once an attempt is stored.
         verdict = self._failures.handle(failure, after)
         if verdict.is_given_up:
             state.advance([failure.record], 1, is_committed=True)
@@ -494,6 +496,7 @@ class Subscriber:
         golden = self._golden
         if golden is None or outcome.message is None:
             raise ValueError("there is no golden subscriber to wait for")
+        # Steps that wait do not count as steps without progress.
         self._reached = None
         self._reporter.waits_for(golden.name, golden.obstacle(outcome.message))
         golden.await_word(record.offset, lambda: self._signal.stopping.is_set() or self._is_pause_needless())
