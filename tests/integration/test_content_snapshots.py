@@ -6,15 +6,17 @@ import hashlib
 import io
 import json
 import random
+import sqlite3
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 from mailboat.cli.main import main
 from mailboat.clock import SystemClock
-from mailboat.content.locations import open_source, open_target
+from mailboat.content.locations import open_source, open_target, parse_target
 from mailboat.content.port import GivenUp
 from mailboat.content.snapshot_format import (
     MAGIC,
@@ -35,6 +37,7 @@ from mailboat.errors import (
     StorageFailedError,
     StorageFullError,
     TargetBusyError,
+    TargetCorruptError,
     UsageError,
 )
 from mailboat.model.identifiers import AgentName, Offset, PackageId
@@ -190,6 +193,16 @@ def test_a_generation_that_is_thrown_away_while_it_is_copied_is_told(engine: Eng
         with pytest.raises(SourceChangedError, match="the generation being read was removed"):
             take_snapshot(text, tmp_path / "snap", SystemClock())
     target.close()
+
+
+def test_a_state_that_names_another_folder_is_not_copied(engine: Engine, tmp_path: Path) -> None:
+    text = imported(engine, "generations")
+    with closing(engine.target("generations")), closing(sqlite3.connect(parse_target(text).database)) as state:
+        state.execute("UPDATE state SET generations = '..'")
+        state.commit()
+        with pytest.raises(TargetCorruptError, match=r"'\.\.', which is not a generation"):
+            take_snapshot(text, tmp_path / "snap", SystemClock())
+    assert not (tmp_path / "snap").exists()
 
 
 def test_limits_of_packages_do_not_apply_to_what_a_target_holds() -> None:

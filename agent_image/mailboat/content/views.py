@@ -27,7 +27,7 @@ from mailboat.content.port import GivenUp, Ledger, Source
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.sources.sqlite import SqliteSource
 from mailboat.content.targets.database import check_database, connect_reader, is_held_back
-from mailboat.content.targets.generations import NOTHING
+from mailboat.content.targets.generations import NOTHING, stored_generations
 from mailboat.content.targets.ledger import TargetLedger
 from mailboat.errors import SourceChangedError, SourceMissingError, TargetBusyError, UsageError
 from mailboat.model.identifiers import Offset
@@ -120,8 +120,7 @@ def _generation(location: TargetLocation, connection: sqlite3.Connection) -> Pat
 
 
 def _shown(connection: sqlite3.Connection) -> str | None:
-    names = str(connection.execute("SELECT generations FROM state").fetchone()[0]).split()
-    return names[0] if names else None
+    return next(iter(stored_generations(connection)), None)
 
 
 class _PinnedSqlite(SqliteSource):

@@ -7,21 +7,18 @@ next. Each file is old or new as a whole; readers may see a package half done, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.staged_intake import show_redo
 from mailboat.content.targets.state_folder import StateFolder, open_state_folder
-from mailboat.content.targets.tree_table import Held, Row
-from mailboat.content.targets.tree_target import TreeTarget
+from mailboat.content.targets.tree_target import TreePresenter, TreeTarget
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
-from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 
 KIND: Final = "files"
@@ -49,10 +46,8 @@ def open_files_target(folder: Path, failpoints: Failpoints | None = None, *, is_
     return TreeTarget(state.parts(showing, lambda: FolderSource(Path(state.root.place), uri=uri)))
 
 
-class _InPlace:
-    """The `TreePresenter` of files in place."""
-
-    keeps_bodies = False
+class _InPlace(TreePresenter):
+    """Shows files in place."""
 
     def __init__(self, state: StateFolder, failpoints: Failpoints) -> None:
         self._state = state
@@ -64,12 +59,6 @@ class _InPlace:
             state.durability.touch_everything()
         self._finish()
         self._show_namespaces()
-
-    def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
-        return self._intake.rows(records, stamp)
-
-    def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
-        return self._intake.open_held(path, held, digest)
 
     def begin(self) -> None:
         self._finish()

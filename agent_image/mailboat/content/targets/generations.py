@@ -20,10 +20,10 @@ import re
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from mailboat.content.digest import TreeHash
 from mailboat.content.disk_layout import STATE_FOLDER
@@ -35,13 +35,10 @@ from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.staged_intake import show_redo
 from mailboat.content.targets.state_folder import StateFolder, open_state_folder
-from mailboat.content.targets.tree_table import Held, Row
-from mailboat.content.targets.tree_target import TreeTarget
+from mailboat.content.targets.tree_target import TreePresenter, TreeTarget
 from mailboat.errors import SourceMissingError, TargetCorruptError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle
-from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 
 
@@ -136,10 +133,8 @@ def open_generations_source(folder: Path) -> FolderSource:
     return FolderSource(folder.resolve() / name, uri=uri)
 
 
-class _Generations:
-    """The `TreePresenter` of generations."""
-
-    keeps_bodies = False
+class _Generations(TreePresenter):
+    """Shows generations."""
 
     def __init__(self, state: StateFolder, failpoints: Failpoints, kept: int) -> None:
         self._state = state
@@ -148,19 +143,13 @@ class _Generations:
         self._own = state.own
         self._failpoints = failpoints
         self._kept = kept
-        self._names = _stored_generations(state.connection)
+        self._names = stored_generations(state.connection)
         self._built: list[str] | None = None
         self._flipped: str | None = None
         self._was_held_back = False
         self._current: FolderHandle | None = None
         self._own.make_folder(NOTHING).close()
         self._recover()
-
-    def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
-        return self._intake.rows(records, stamp)
-
-    def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
-        return self._intake.open_held(path, held, digest)
 
     def begin(self) -> None:
         self._finish()
@@ -325,8 +314,8 @@ class _Generations:
         return total.digest()
 
 
-def _stored_generations(connection: sqlite3.Connection) -> list[str]:
-    """The generations that are kept, the current one first."""
+def stored_generations(connection: sqlite3.Connection) -> list[str]:
+    """The generations that are kept, the current one first. Raises: TargetCorruptError."""
     names = str(connection.execute("SELECT generations FROM state").fetchone()[0]).split()
     for name in names:
         if not _NAME.match(name):

@@ -1,8 +1,8 @@
 """The ledger of all targets: position, failed attempt, confirmations to send and error queue, in SQLite.
 
 `TargetLedger` serves calls outside of a batch, each a durable step of its own, from any thread and on a connection of
-its own, so that it never sees a batch that is not committed. `BatchLedger` collects what a batch adds and writes it in
-the batch's transaction.
+its own, so that it never sees a batch that is not committed. `LedgerAdditions` collects what a batch adds, and writes
+it in the batch's transaction.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ class TargetLedger:
         return decoded
 
 
-class BatchLedger:
-    """What one batch adds to the ledger, kept until the commit writes it."""
+class LedgerAdditions:
+    """The part of a `Batch` that adds to the ledger: kept in memory until the commit writes it."""
 
     def __init__(self, restored: RestoreRecord | None) -> None:
         """Start with nothing; `restored`: see `Target.batch`."""
@@ -230,13 +230,13 @@ class BatchLedger:
     def resolve(self, offset: Offset) -> None:
         self._resolved.append(offset)
 
-    def note_command(self, command: OpenCommand, answer: CommandResult | None) -> None:
+    def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         self._commands.append((command, answer))
 
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
         self._builds = builds
 
-    def write(
+    def _write_ledger(
         self, connection: sqlite3.Connection, position: Position, changes: int, done: Mapping[Offset, Token]
     ) -> None:
         """Write it all with the position, in the transaction that is open on the connection."""

@@ -6,7 +6,7 @@ The fastest target, and the one for content that a program reads. Bodies are sto
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -18,12 +18,11 @@ from mailboat.content.sources.sqlite import SqliteSource
 from mailboat.content.targets.database import check_database, connect_database, create_database, open_database
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.tree_table import Held, Row
-from mailboat.content.targets.tree_target import TargetParts, TreeTarget
+from mailboat.content.targets.tree_target import TargetParts, TreePresenter, TreeTarget
 from mailboat.errors import TargetCorruptError
 from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle, make_path
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
-from mailboat.model.positions import Position
 from mailboat.wire.node_bodies import DIGEST_BYTES
 
 KIND: Final = "sqlite"
@@ -55,7 +54,9 @@ def open_sqlite_target(file: Path, *, is_known: bool = False) -> TreeTarget:
                 lock.release()
                 raise
     return TreeTarget(
-        TargetParts(uri, lock, connection, second, _InTable(HeldBlobs(file)), partial(SqliteSource, file))
+        TargetParts(
+            uri, lock, connection, second, _BlobIntake(HeldBlobs(file)), TreePresenter(), partial(SqliteSource, file)
+        )
     )
 
 
@@ -104,8 +105,8 @@ def _named_blobs(connection: sqlite3.Connection) -> Callable[[bytes], bool]:
     return is_named
 
 
-class _InTable:
-    """The `TreePresenter` of a target that shows nothing but its database."""
+class _BlobIntake:
+    """Keeps large binaries as blobs, and all else in the rows."""
 
     keeps_bodies = True
 
@@ -122,21 +123,3 @@ class _InTable:
 
     def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:  # noqa: ARG002  # blobs need no path
         return self._blobs.open(digest)
-
-    def begin(self) -> None:
-        pass
-
-    def prepare(self, position: Position) -> None:
-        pass
-
-    def show(self) -> None:
-        pass
-
-    def discard(self) -> None:
-        pass
-
-    def statistics(self) -> Mapping[str, int]:
-        return {}
-
-    def close(self) -> None:
-        pass

@@ -65,7 +65,8 @@ class StateFolder:
 
     def parts(self, showing: TreePresenter, open_source: Callable[[], Source]) -> TargetParts:
         """What the target is made of."""
-        return TargetParts(self.uri, self.lock, self.connection, self.ledger_connection, showing, open_source)
+        connections = self.connection, self.ledger_connection
+        return TargetParts(self.uri, self.lock, *connections, self.intake, showing, open_source)
 
     def close(self) -> None:
         """Release everything."""

@@ -8,17 +8,17 @@ interrupts are repeated when the target is opened. A `sqlite:` target consists o
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from mailboat.content.foreign_failures import ForeignFailure, translate_failure
 from mailboat.content.keys import Key, key_of, path_of
 from mailboat.content.merge_rules import DocumentMerge, merge_node, recreates_files
-from mailboat.content.port import NOTHING_DONE, GivenUp, OpenBuild, OpenCommand, RestoreRecord, Source
-from mailboat.content.targets.ledger import BatchLedger, TargetLedger
+from mailboat.content.port import NOTHING_DONE, RestoreRecord, Source
+from mailboat.content.targets.ledger import LedgerAdditions, TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import keep_namespaces
 from mailboat.content.targets.tree_table import Intake, TreeTable
@@ -27,16 +27,15 @@ from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import Offset
-from mailboat.model.jobs import NewJob, Token
-from mailboat.model.messages import CommandResult, StatusMessage
+from mailboat.model.jobs import Token
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.positions import Position
 from mailboat.wire.node_bodies import decode_node, encode_node
 
 
-class TreePresenter(Intake, Protocol):
-    """How a target keeps binaries and shows its tree. Called from the batch's thread, in this order."""
+class TreePresenter:
+    """How a target shows its tree outside of its database: this one does not. Called from the batch's thread."""
 
     def begin(self) -> None:
         """A transaction is open now; also finishes what an earlier commit left undone."""
@@ -52,6 +51,7 @@ class TreePresenter(Intake, Protocol):
 
     def statistics(self) -> Mapping[str, int]:
         """Counts, for people and tests."""
+        return {}
 
     def close(self) -> None:
         """Finish and release."""
@@ -65,7 +65,8 @@ class TargetParts(Frozen):
         lock: Held until the target is closed.
         connection: To the target's database, for batches.
         ledger_connection: Another one, for the ledger.
-        showing: The target's kind.
+        intake: Keeps the binaries.
+        showing: Shows the tree.
         open_source: Opens the committed content.
     """
 
@@ -73,6 +74,7 @@ class TargetParts(Frozen):
     lock: TargetLock
     connection: sqlite3.Connection
     ledger_connection: sqlite3.Connection
+    intake: Intake
     showing: TreePresenter
     open_source: Callable[[], Source] = field(repr=False)
 
@@ -84,7 +86,7 @@ class TreeTarget:
         """Serve the parts, which it owns from now on."""
         self._parts = parts
         self._ledger = TargetLedger(parts.ledger_connection, parts.uri)
-        self._table = TreeTable(parts.connection, parts.showing)
+        self._table = TreeTable(parts.connection, parts.intake)
         self._commits = 0
         self._is_closed = False
 
@@ -125,17 +127,17 @@ class TreeTarget:
         self._commits += 1
 
 
-class TreeBatch:
+class TreeBatch(LedgerAdditions):
     """One transaction of a `TreeTarget`; see `Batch`."""
 
     def __init__(
         self, parts: TargetParts, table: TreeTable, when_committed: Callable[[], None], restored: RestoreRecord | None
     ) -> None:
         """Begin the transaction."""
+        super().__init__(restored)
         self._parts = parts
         self._table = table
         self._when_committed = when_committed
-        self._additions = BatchLedger(restored)
         self._is_open = False
         self._has_failed = False
         try:
@@ -192,30 +194,6 @@ class TreeBatch:
             self._translate(error, stamp)
             raise
 
-    def add_status(self, message: StatusMessage) -> None:
-        self._additions.add_status(message)
-
-    def pass_over(self, publishers: Iterable[str]) -> None:
-        self._additions.pass_over(publishers)
-
-    def add_job(self, job: NewJob) -> None:
-        self._additions.add_job(job)
-
-    def expect_after(self, offsets: Iterable[Offset]) -> None:
-        self._additions.expect_after(offsets)
-
-    def give_up(self, entry: GivenUp) -> None:
-        self._additions.give_up(entry)
-
-    def resolve(self, offset: Offset) -> None:
-        self._additions.resolve(offset)
-
-    def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
-        self._additions.note_command(command, answer)
-
-    def note_builds(self, builds: Sequence[OpenBuild]) -> None:
-        self._additions.note_builds(builds)
-
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         """See `Batch.commit`.
 
@@ -229,7 +207,7 @@ class TreeBatch:
         try:
             self._table.flush()
             # Position, confirmations and error queue in the content's transaction: this is the exactly-once effect.
-            self._additions.write(self._parts.connection, position, self._changes, done)
+            self._write_ledger(self._parts.connection, position, self._changes, done)
             self._parts.showing.prepare(position)
             self._parts.connection.execute("COMMIT")
             # committed: a failure of `show` is not rolled back, the next batch or start shows what is missing
