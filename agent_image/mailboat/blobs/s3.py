@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+from urllib.parse import quote, unquote
 
 from mailboat.blobs.checked_content import (
     CHUNK_BYTES,
@@ -41,14 +42,11 @@ from mailboat.model.identifiers import parse_agent_name
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
-    from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, ListObjectsV2OutputTypeDef
-from urllib.parse import quote, unquote
-
-if TYPE_CHECKING:
-    from types_boto3_s3 import S3Client
-    from types_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
+    from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, ListObjectsV2OutputTypeDef, ObjectTypeDef
 
 _FOLDER: Final = "sha256/"
+_USERS: Final = "journals/"
+"""Below it, an object for each log that uses the bucket, so that no sweep of one harms another."""
 _DIGEST_NOTE: Final = "sha256"
 _COPY_BYTES: Final = 5 * GIBIBYTE  # the most that S3 copies by one request
 # each attempt may lose its object to a sweep that was announced before it
@@ -99,7 +97,8 @@ class S3BlobStore:
             return self._put_unknown(content)
         named = self._user  # read once: two first puts at once may both note the user
         if named is not None:
-            note_user(self._connection, named())
+            place = self._user_place(named())
+            self._connection.call("noting the journal", lambda client: client.put_object(**place, Body=b""))
             self._user = None
         start = content.tell() if _is_seekable(content) else None
         for _ in range(_ROUNDS):
@@ -127,7 +126,8 @@ class S3BlobStore:
             if not first.is_whole:  # else it is all that comes, also from a server without ranges
                 body = RangedBody(self._connection, key, doing, first)
         except RequestAnsweredError:
-            found = self._head(digest)  # an empty object has no first range
+            # not missing in any case: of an empty object S3 refuses every range
+            found = self._head(digest)
             if found is None:
                 raise blob_missing(digest, self.description) from None
             raise _other_length(digest, found.length_bytes, length_bytes) from None
@@ -141,18 +141,12 @@ class S3BlobStore:
         return None if found is None else BlobInfo(digest, found.length_bytes, found.stored_at)
 
     def list(self) -> Iterator[BlobInfo]:
-        """See `BlobStore.list`: one request for a thousand. Keys without a blob's name are skipped."""
-        place: dict[str, Any] = {"Bucket": self._bucket, "Prefix": f"{self._connection.config.prefix}{_FOLDER}"}
-        while True:
-            page = self._connection.call("listing the blobs", partial(_list_page, place))
-            for found in page.get("Contents", []):
-                digest = digest_named(found["Key"].rpartition("/")[2])
-                if digest is not None and found["Key"] == self._key(digest):
-                    # HEAD answers a date in whole seconds, listings of some servers have fractions: make both equal
-                    yield BlobInfo(digest, found["Size"], found["LastModified"].replace(microsecond=0))
-            if not page["IsTruncated"]:
-                return
-            place["ContinuationToken"] = page["NextContinuationToken"]
+        """See `BlobStore.list`. Keys without a blob's name are skipped."""
+        for found in _listed(self._connection, "listing the blobs", f"{self._connection.config.prefix}{_FOLDER}"):
+            digest = digest_named(found["Key"].rpartition("/")[2])
+            if digest is not None and found["Key"] == self._key(digest):
+                # HEAD answers a date in whole seconds, listings of some servers have fractions: make both equal
+                yield BlobInfo(digest, found["Size"], found["LastModified"].replace(microsecond=0))
 
     def delete(self, digest: Digest) -> bool:
         if self._head(check_digest(digest)) is None:
@@ -172,10 +166,13 @@ class S3BlobStore:
         return abandon_uploads(self._connection, _FOLDER, begun_before)
 
     def users(self) -> Sequence[str]:
-        return list_users(self._connection)
+        prefix = f"{self._connection.config.prefix}{_USERS}"
+        found = _listed(self._connection, "listing the journals", prefix)
+        return sorted(unquote(entry["Key"].removeprefix(prefix)) for entry in found)
 
     def forget_user(self, user: str) -> None:
-        forget_user(self._connection, user)
+        place = self._user_place(user)
+        self._connection.call("forgetting a journal", lambda client: client.delete_object(**place))
 
     def close(self) -> None:
         self._connection.close()
@@ -183,6 +180,10 @@ class S3BlobStore:
     def _key(self, digest: Digest) -> str:
         name = digest.hex()
         return f"{self._connection.config.prefix}{_FOLDER}{name[:2]}/{name}"
+
+    def _user_place(self, user: str) -> dict[str, Any]:
+        # a journal's identity has a slash, which would make folders
+        return {"Bucket": self._bucket, "Key": f"{self._connection.config.prefix}{_USERS}{quote(user, safe='')}"}
 
     def _head(self, digest: Digest) -> _Stored | None:
         try:
@@ -192,6 +193,7 @@ class S3BlobStore:
             )
         except RequestAnsweredError:
             return None
+        # noted with each upload of ours: what something else has put under the key is replaced, and never renewed
         is_ours = found.get("Metadata", {}).get(_DIGEST_NOTE) == digest.hex()
         return _Stored(found["ContentLength"], is_ours, found["LastModified"].replace(microsecond=0))
 
@@ -241,7 +243,8 @@ class S3BlobStore:
             upload.send(total)
             check_expected(total.read(), digest)
             if not upload.complete(is_replacing=found is not None):
-                self._renew(digest)  # another process was quicker
+                # another process was quicker: its object may be old enough for a sweep by now
+                self._renew(digest)
         return total.length_bytes
 
     def _put_object(self, digest: Digest, content: bytes, *, is_replacing: bool) -> bool:
@@ -305,7 +308,18 @@ class _Measured:
         return self._hash.digest()
 
 
-def _list_page(place: dict[str, Any], client: S3Client) -> ListObjectsV2OutputTypeDef:
+def _listed(connection: S3Connection, doing: str, prefix: str) -> Iterator[ObjectTypeDef]:
+    """All objects whose keys begin so, by one request for a thousand. Raises: as `S3Connection.call`."""
+    place: dict[str, Any] = {"Bucket": connection.config.bucket, "Prefix": prefix}
+    while True:
+        page = connection.call(doing, partial(_page_at, place))
+        yield from page.get("Contents", [])
+        if not page["IsTruncated"]:
+            return
+        place["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _page_at(place: dict[str, Any], client: S3Client) -> ListObjectsV2OutputTypeDef:
     return client.list_objects_v2(**place)
 
 
@@ -317,40 +331,6 @@ def _other_length(digest: Digest, found_bytes: int, promised_bytes: int) -> Blob
     return blob_corrupt(digest, f"has {found_bytes} bytes, not the {promised_bytes} promised")
 
 
-# --------------------------------------------------------------------------------------------- logs that use a bucket
-
-
-_USERS: Final = "journals/"
-"""Below it, an object for each log that uses the bucket, so that no sweep of one harms another."""
-
-
-def note_user(connection: S3Connection, user: str) -> None:
-    """A publisher of this log is about to store something. Raises: BlobStoreUnavailableError."""
-    place = _user_place(connection, user)
-    connection.call("noting the journal", lambda client: client.put_object(**place, Body=b""))
-
-
-def list_users(connection: S3Connection) -> Sequence[str]:
-    """The logs; a thousand at most, of which one suffices to stop a sweep. Raises: BlobStoreUnavailableError."""
-    config = connection.config
-    prefix = f"{config.prefix}{_USERS}"
-    page = connection.call(
-        "listing the journals", lambda client: client.list_objects_v2(Bucket=config.bucket, Prefix=prefix)
-    )
-    return sorted(unquote(found["Key"].removeprefix(prefix)) for found in page.get("Contents", []))
-
-
-def forget_user(connection: S3Connection, user: str) -> None:
-    """Forget a log that was deleted. Raises: BlobStoreUnavailableError."""
-    place = _user_place(connection, user)
-    connection.call("forgetting a journal", lambda client: client.delete_object(**place))
-
-
-def _user_place(connection: S3Connection, user: str) -> dict[str, Any]:
-    config = connection.config
-    return {"Bucket": config.bucket, "Key": f"{config.prefix}{_USERS}{quote(user, safe='')}"}
-
-
 class S3Documents:
     """The port's named documents over a bucket. Safe to use from several threads."""
 
@@ -358,7 +338,6 @@ class S3Documents:
         """Send no request yet. `folder` ends with a slash."""
         self._connection = connection
         self._folder = f"{connection.config.prefix}{folder}"
-        self._config = connection.config
 
     def write(self, name: str, document: bytes) -> None:
         """See `NamedDocuments.write`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
@@ -388,14 +367,8 @@ class S3Documents:
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """See `NamedDocuments.names`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
-        wanted: dict[str, Any] = {"Bucket": self._config.bucket, "Prefix": f"{self._folder}{prefix}"}
-        names = list[str]()
-        while True:
-            page = self._connection.call("listing the documents", partial(_list, wanted))
-            names += [found["Key"].removeprefix(self._folder) for found in page.get("Contents", [])]
-            if not page.get("IsTruncated"):
-                return sorted(names)
-            wanted["ContinuationToken"] = page["NextContinuationToken"]
+        found = _listed(self._connection, "listing the documents", f"{self._folder}{prefix}")
+        return sorted(entry["Key"].removeprefix(self._folder) for entry in found)
 
     def remove(self, name: str) -> bool:
         """See `NamedDocuments.remove`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
@@ -406,8 +379,4 @@ class S3Documents:
         return is_there
 
     def _place(self, name: str) -> dict[str, Any]:
-        return {"Bucket": self._config.bucket, "Key": f"{self._folder}{parse_agent_name(name)}"}
-
-
-def _list(wanted: dict[str, Any], client: S3Client) -> ListObjectsV2OutputTypeDef:
-    return client.list_objects_v2(**wanted)
+        return {"Bucket": self._connection.config.bucket, "Key": f"{self._folder}{parse_agent_name(name)}"}

@@ -43,6 +43,7 @@ _EXPIRED: Final = frozenset(
 _UNTOLD: Final = frozenset({"400", "403"})  # an answer to HEAD has no body, and so no code: it may be an expired token
 _PASSING: Final = frozenset(
     {
+        # the bytes were damaged on their way: the checksum in the request is of those that were sent
         "BadDigest",
         # 409: another write to the key was under way; S3 asks to send the request again:
         # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
