@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import pytest
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.blobs.port import BlobInfo
-from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.bin_builder import BinBuilder
 from mailboat.bulk.build_records import BuiltBin, Recipe
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.source_branches import cut_whole
@@ -103,7 +103,7 @@ def test_a_file_of_two_gibibytes_is_built_as_a_stream(tmp_path: Path) -> None:
     with closing(FolderSource(tmp_path / "site")) as source:
         bins = [item for item in cut_whole(source, recipe.roots, recipe.budget) if isinstance(item, Bin)]
         blobs = Measuring(tmp_path / "blobs", SystemClock())
-        builder = BinBuilder(recipe, BuildPorts(source, blobs, {"tree": TreeCodec()}))
+        builder = BinBuilder(recipe, source, blobs, {"tree": TreeCodec()})
         tracemalloc.start()
         try:
             built = [builder.build(bin_) for bin_ in bins]

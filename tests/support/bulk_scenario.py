@@ -15,7 +15,7 @@ from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.assembly import source_of
-from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.bin_builder import BinBuilder
 from mailboat.bulk.build_claims import BuildBusyError, this_driver
 from mailboat.bulk.build_records import BinResult, Recipe
 from mailboat.bulk.build_reports import BuildReport
@@ -59,7 +59,7 @@ class LocalStages:
     def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """See `BuildStages`; the last bin comes first, as no order is promised."""
         with closing(source_of(recipe)) as source:
-            builder = BinBuilder(recipe, BuildPorts(source, self._blobs, self._codecs))
+            builder = BinBuilder(recipe, source, self._blobs, self._codecs)
             for bin_ in reversed(list(bins)):
                 self.built.append(bin_)
                 yield builder.build(bin_)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.bin_builder import BinBuilder
 from mailboat.bulk.build_claims import (
     LEASE_SECONDS,
     POLL_SECONDS,
@@ -366,7 +366,7 @@ def test_the_packages_of_a_build_have_the_same_bytes_and_ids_in_every_build(site
     for name in ("one", "two"):
         with memory_engine(tmp_path / name) as engine:
             recipe = msgspec.structs.replace(recipe_for(engine, site), log="")
-            builder = BinBuilder(recipe, BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}))
+            builder = BinBuilder(recipe, FolderSource(site), engine.blobs, {"tree": TreeCodec()})
             bins = [item for item in cut_whole(FolderSource(site), recipe.roots, BUDGET) if isinstance(item, Bin)]
             built = [builder.build(item) for item in (bins if name == "one" else reversed(bins))]
             found.append(sorted((item for item in built if isinstance(item, BuiltBin)), key=lambda one: one.order))
@@ -401,9 +401,9 @@ def test_what_changes_the_import_of_access_control_is_built_again(engine: Engine
 
 def test_limits_of_the_configuration_hold_for_packages(engine: Engine, site: Path) -> None:
     recipe = recipe_for(engine, site)
-    ports = BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}, LimitsConfig(max_entries=1))
+    ports = FolderSource(site), engine.blobs, {"tree": TreeCodec()}, LimitsConfig(max_entries=1)
     whole = Bin(BinKind.CONTENT, (NodePath("/a"),), 0, 1, b"")
-    problem = BinBuilder(recipe, ports).build(whole)
+    problem = BinBuilder(recipe, *ports).build(whole)
     assert isinstance(problem, Problem)
     assert (problem.name, "more nodes than limits.max_entries" in problem.message) == ("LimitExceeded", True)
 
@@ -415,7 +415,7 @@ def test_access_control_and_node_types_of_a_source_are_kept(engine: Engine, tmp_
     source = open_checkout_source(a_checkout(tmp_path / "checkout"))
     recipe = recipe_for(engine, tmp_path / "checkout", ["/a"])
     recipe = msgspec.structs.replace(recipe, package_type=FILEVAULT, inline_package_bytes=10_000)
-    builder = BinBuilder(recipe, BuildPorts(source, engine.blobs, {FILEVAULT: FilevaultCodec()}))
+    builder = BinBuilder(recipe, source, engine.blobs, {FILEVAULT: FilevaultCodec()})
     (one,) = [item for item in cut_whole(source, recipe.roots, BUDGET) if isinstance(item, Bin)]
     built = builder.build(one)
     assert isinstance(built, BuiltBin)
@@ -428,7 +428,7 @@ def test_access_control_and_node_types_of_a_source_are_kept(engine: Engine, tmp_
 
 def test_a_vanished_path_is_a_problem_with_its_path(engine: Engine, site: Path) -> None:
     recipe = recipe_for(engine, site)
-    builder = BinBuilder(recipe, BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}))
+    builder = BinBuilder(recipe, FolderSource(site), engine.blobs, {"tree": TreeCodec()})
     gone = Bin(BinKind.CONTENT, (NodePath("/nowhere"),), 0, 1, b"")
     assert builder.build(gone) == Problem(NodePath("/nowhere"), "SourceChanged", "a path vanished while it was built")
 

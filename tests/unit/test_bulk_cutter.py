@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.bin_builder import BinBuilder
 from mailboat.bulk.build_records import Problem, Recipe, filter_of
 from mailboat.bulk.cut_plan import plan_of
 from mailboat.bulk.cutter import (
@@ -233,7 +233,7 @@ def test_a_package_with_more_binaries_than_a_message_can_name_is_told_before_any
     source = write_site(tmp_path / "site", {f"films/{number}": bytes([number]) * 99 for number in range(3)})
     recipe = Recipe(str(tmp_path / "site"), (ROOT,), inline_binary_bytes=16)
     with memory_engine(tmp_path / "home") as engine:
-        builder = BinBuilder(recipe, BuildPorts(source, engine.blobs, {"tree": TreeCodec()}))
+        builder = BinBuilder(recipe, source, engine.blobs, {"tree": TreeCodec()})
         (one,) = (item for item in cut_whole(source, recipe.roots, recipe.budget) if isinstance(item, Bin))
         result = builder.build(one)
     assert isinstance(result, Problem)

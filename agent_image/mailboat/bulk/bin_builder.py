@@ -8,7 +8,6 @@ listed, or the bin fails as SourceChanged, and nothing of it is in the manifest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, cast
 
@@ -35,37 +34,38 @@ _SPOOL_BYTES: Final = 1024 * 1024
 _NO_BOUNDS: Final = Budget(2**62, 2**62)
 
 
-@dataclass(frozen=True, slots=True)
-class BuildPorts:
-    """What a builder works with; it closes none of it.
-
-    Attributes:
-        source: What is built, read from one thread.
-        blobs: Where large binaries and packages go.
-        codecs: The package formats by package type.
-        limits: What subscribers accept.
-    """
-
-    source: Source
-    blobs: BlobStore
-    codecs: Mapping[str, PackageCodec]
-    limits: LimitsConfig = field(default_factory=LimitsConfig)
-
-
 class BinBuilder:
     """Builds bins of one build, one at a time."""
 
-    def __init__(self, recipe: Recipe, ports: BuildPorts) -> None:
-        """Read the nodes above the roots, which every package carries for targets that lack them."""
+    def __init__(
+        self,
+        recipe: Recipe,
+        source: Source,
+        blobs: BlobStore,
+        codecs: Mapping[str, PackageCodec],
+        limits: LimitsConfig | None = None,
+    ) -> None:
+        """Read the nodes above the roots, which every package carries for targets that lack them.
+
+        Args:
+            recipe: How packages are made.
+            source: What is built, read from one thread; the caller closes it.
+            blobs: Where large binaries and packages go.
+            codecs: The package formats by package type.
+            limits: What subscribers accept.
+        """
         self._recipe = recipe
-        self._ports = ports
+        self._source = source
+        self._blobs = blobs
+        self._codec = codecs[recipe.package_type]
+        self._limits = limits or LimitsConfig()
         whole = Bin(BinKind.CONTENT, recipe.roots, 0, 0, b"")
-        self._above = ancestors_in(filter_of(whole), ports.source)
-        self._namespaces = namespaces_of(ports.source)
-        self._digests = ChangeDigests(ports.source)
-        described = description_of(ports.source)
+        self._above = ancestors_in(filter_of(whole), source)
+        self._namespaces = namespaces_of(source)
+        self._digests = ChangeDigests(source)
+        described = description_of(source)
         self._properties = {} if described is None else shipped_properties(described.package_properties())
-        self._is_filevault = ports.codecs[recipe.package_type].package_type == FILEVAULT
+        self._is_filevault = self._codec.package_type == FILEVAULT
         self._node_types = {} if described is None or not self._is_filevault else described.node_types()
 
     def build(self, one: Bin) -> BinResult:
@@ -82,7 +82,7 @@ class BinBuilder:
     def _build(self, one: Bin) -> BuiltBin:
         recipe = self._recipe
         nodes, listed, large = list[BuiltNode](), list[ListedNode](), dict[bytes, Binary]()
-        is_listed = isinstance(self._ports.source, ListedSource)
+        is_listed = isinstance(self._source, ListedSource)
 
         def noted(walked: Iterable[Node]) -> Iterator[Node]:
             for node in walked:
@@ -92,7 +92,7 @@ class BinBuilder:
                 yield node
 
         with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:
-            stream, codec = cast("BinaryIO", spool), self._ports.codecs[recipe.package_type]
+            stream = cast("BinaryIO", spool)
             contents = PackageContents(
                 filter_of(one),
                 self._stored(noted(self._walk(one)), large),
@@ -102,10 +102,10 @@ class BinBuilder:
                 properties=self._properties,
                 namespaces=self._namespaces,
                 is_for_repositories=self._is_filevault,
-                limits=self._ports.limits,
+                limits=self._limits,
                 node_types=self._node_types,
             )
-            summary = codec.write(contents, stream)
+            summary = self._codec.write(contents, stream)
             _check_message(large)
             self._check_unchanged(one, listed if not is_listed else None)
             stream.seek(0)
@@ -113,7 +113,7 @@ class BinBuilder:
             payload = stream.read() if is_inline else None
             if not is_inline:
                 # after `_check_unchanged`: a package of a source that changed meanwhile is never stored
-                self._ports.blobs.put(stream, summary.package_digest)
+                self._blobs.put(stream, summary.package_digest)
         return BuiltBin(
             one.kind,
             one.roots,
@@ -130,19 +130,19 @@ class BinBuilder:
         )
 
     def _stored(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterator[Node]:
-        return with_stored_binaries(nodes, self._recipe.inline_binary_bytes, self._ports.blobs, large)
+        return with_stored_binaries(nodes, self._recipe.inline_binary_bytes, self._blobs, large)
 
     def _walk(self, one: Bin) -> Iterator[Node]:
         for root in sorted(one.roots, key=key_of):
             is_empty = True
-            for node in self._ports.source.walk(root, is_deep=one.kind is BinKind.CONTENT):
+            for node in self._source.walk(root, is_deep=one.kind is BinKind.CONTENT):
                 is_empty = False
                 yield node
             if is_empty:
                 raise SourceChangedError("a path vanished while it was built", path=root)
 
     def _check_unchanged(self, one: Bin, listed: Iterable[ListedNode] | None) -> None:
-        items = items_of(self._ports.source, one.roots, is_deep=one.kind is BinKind.CONTENT)
+        items = items_of(self._source, one.roots, is_deep=one.kind is BinKind.CONTENT)
         now = sign_bin(one.kind, _signatures(one.kind, items if listed is None else listed))
         if now != one.signature:
             raise SourceChangedError("the source changed while it was built", path=one.roots[0])

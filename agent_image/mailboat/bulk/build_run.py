@@ -24,7 +24,7 @@ from mailboat.bulk.build_registry import Build, BuildRegistry, BuildState
 from mailboat.bulk.build_reports import BuildReport, Progress, SilentProgress, Tally
 from mailboat.bulk.cutter import Bin, BinKind
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
-from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication, rows_without_blobs
+from mailboat.bulk.publication import RESUME_SECONDS, publish_build, rows_without_blobs
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.errors import MailboatError, PermanentError, RetryableError, SourceChangedError, UsageError
@@ -475,9 +475,9 @@ class BuildRun:
 
     def _publish(self, build: Build) -> BuildReport:
         ports = self._ports
-        publication = BuildPublication(build, self._library.manifest(build), ports.parts, ports.blobs)
+        manifest, is_doubted = self._library.manifest(build), self._is_resumed(build)
         with self._stage("publish", build.total):
-            for placed in publication.places(is_doubted=self._is_resumed(build)):
+            for placed in publish_build(build, manifest, ports.parts, ports.blobs, is_doubted=is_doubted):
                 ports.failpoints.reach(Failpoint.BULK_PART_PUBLISHED)
                 self._tally.publish(placed)
                 ports.progress.advance(1)

@@ -30,52 +30,45 @@ _CHECKED_AT_ONCE: Final = 1_000
 """Blobs that are checked at once: more would be in memory for nothing."""
 
 
-class BuildPublication:
-    """Publishes one build."""
+def publish_build(
+    build: Build, manifest: Manifest, parts: BulkParts, blobs: BlobStore, *, is_doubted: bool
+) -> Iterator[Placed]:
+    """Publish a build step by step, as the places are asked for; what stands in the log already is found.
 
-    def __init__(self, build: Build, manifest: Manifest, parts: BulkParts, blobs: BlobStore) -> None:
-        """Publish nothing yet."""
-        self._build = build
-        self._manifest = manifest
-        self._parts = parts
-        self._blobs = blobs
+    Args:
+        build: The build.
+        manifest: Its manifest.
+        parts: Publishes packages.
+        blobs: Where the packages are.
+        is_doubted: Look first whether all that is to be published is still in the blob store.
 
-    def places(self, *, is_doubted: bool) -> Iterator[Placed]:
-        """Publish step by step, as the places are asked for; what stands in the log already is found.
+    Raises:
+        BlobMissingError: What an old build stored was swept before it was published; nothing more is published.
+        ManifestDamagedError: Rows of the build are gone or can't be read; nothing more is published.
+        RequestConflictError, JournalUnavailableError, StorageFullError: see `BulkParts.ship`.
+    """
 
-        Args:
-            is_doubted: Look first whether all that is to be published is still in the blob store.
+    def fresh() -> Iterator[tuple[int, BuiltBin]]:
+        return enumerate(row for row in manifest.ordered(build.total) if not row.is_present)
 
-        Raises:
-            BlobMissingError: What an old build stored was swept before it was published; nothing more is published.
-            ManifestDamagedError: Rows of the build are gone or can't be read; nothing more is published.
-            RequestConflictError, JournalUnavailableError, StorageFullError: see `BulkParts.ship`.
-        """
-        build = self._build
-        known = self._parts.published_parts(build.build_id, build.scan_from or Offset(0))
-        if is_doubted:
-            self._check_stored(row for sequence, row in enumerate(self._fresh()) if sequence not in known)
-        parts = ((part_of(build, sequence, row), known.get(sequence)) for sequence, row in enumerate(self._fresh()))
-        return self._parts.ship(parts, build.recipe.source)
+    known = parts.published_parts(build.build_id, build.scan_from or Offset(0))
+    if is_doubted:
+        # all of them before the first is published: half a tree is worse than none
+        for _, digest in rows_without_blobs((row for sequence, row in fresh() if sequence not in known), blobs):
+            raise _swept(build, blobs, digest)
+    return parts.ship(
+        ((part_of(build, sequence, row), known.get(sequence)) for sequence, row in fresh()), build.recipe.source
+    )
 
-    def _fresh(self) -> Iterator[BuiltBin]:
-        """The rows that are published, in order."""
-        return (row for row in self._manifest.ordered(self._build.total) if not row.is_present)
 
-    def _check_stored(self, rows: Iterable[BuiltBin]) -> None:
-        """Look for each blob that rows refer to, before any of them is published: half a tree is worse than none."""
-        for _, digest in rows_without_blobs(rows, self._blobs):
-            raise self._swept(digest)
-
-    def _swept(self, digest: bytes) -> BlobMissingError:
-        build_id = self._build.build_id
-        return BlobMissingError(
-            f"a package of the build {build_id} needs the blob {digest.hex()}, which is no longer in"
-            f" {self._blobs.description}; nothing more was published",
-            next_step=f"mailboat bulk forget {build_id}, then build again",
-            build=build_id,
-            digest=digest.hex(),
-        )
+def _swept(build: Build, blobs: BlobStore, digest: bytes) -> BlobMissingError:
+    return BlobMissingError(
+        f"a package of the build {build.build_id} needs the blob {digest.hex()}, which is no longer in"
+        f" {blobs.description}; nothing more was published",
+        next_step=f"mailboat bulk forget {build.build_id}, then build again",
+        build=build.build_id,
+        digest=digest.hex(),
+    )
 
 
 def rows_without_blobs(rows: Iterable[BuiltBin], blobs: BlobStore) -> Iterator[tuple[BuiltBin, bytes]]:

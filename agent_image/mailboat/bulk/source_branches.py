@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from mailboat.bulk.cutter import Bin, Budget, Cut, Cutter, Loose, finish_cut
 from mailboat.content.binaries import content_bytes_of
-from mailboat.content.branches import BranchingSource, children_of
 from mailboat.content.keys import key_of
-from mailboat.content.listed_nodes import ListedNode, ListedSource, UnlistedEntry
+from mailboat.content.listed_nodes import BranchingSource, ListedNode, ListedSource, UnlistedEntry, children_of
 from mailboat.content.port import Source
 from mailboat.content.watched_sources import namespaces_of
 from mailboat.errors import MailboatError, SourceMissingError, UsageError

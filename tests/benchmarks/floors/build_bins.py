@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from mailboat.bulk.assembly import recipe_for
-from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.bin_builder import BinBuilder
 from mailboat.bulk.build_records import BuildRequest
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.source_branches import cut_whole
@@ -23,7 +23,7 @@ home, source, max_bytes, max_nodes = sys.argv[1:5]
 with Workspace(Home(Path(home))) as workspace, closing(open_source(source)) as opened:
     recipe = recipe_for(workspace, BuildRequest(source, [ROOT], Budget(int(max_bytes), int(max_nodes))))
     bins = [item for item in cut_whole(opened, recipe.roots, recipe.budget) if isinstance(item, Bin)]
-    builder = BinBuilder(recipe, BuildPorts(opened, workspace.blobs, workspace.codecs))
+    builder = BinBuilder(recipe, opened, workspace.blobs, workspace.codecs)
     began, began_cpu = time.monotonic(), time.process_time()
     for bin_ in bins:
         builder.build(bin_)

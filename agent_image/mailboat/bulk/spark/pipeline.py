@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from mailboat.bulk.assembly import source_of
-from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.bin_builder import BinBuilder
 from mailboat.bulk.build_records import BinResult, Recipe
 from mailboat.bulk.cutter import Bin, Loose, finish_cut
 from mailboat.bulk.source_branches import Branch, cut_branch, cut_if_small, plan_branches
@@ -38,7 +38,15 @@ from mailboat.bulk.spark.exchange import (
     error_row,
     result_of,
 )
-from mailboat.bulk.spark.stages import Stage, StageRows, StageRunner, even_groups, runs_of
+from mailboat.bulk.spark.stages import (
+    BRANCHES_PER_CORE,
+    TASKS_PER_CORE,
+    Stage,
+    StageRows,
+    StageRunner,
+    even_groups,
+    runs_of,
+)
 from mailboat.clock import SystemClock
 from mailboat.composition.package_formats import CodecsOnDemand, codec_names, namespaces_of
 from mailboat.composition.stores import open_blobs
@@ -46,8 +54,6 @@ from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 from mailboat.json_decoder import decoder_of
 
-BRANCHES_PER_CORE: Final = 16
-TASKS_PER_CORE: Final = 4
 NODE_WEIGHT_BYTES: Final = 4 * 1024
 """What a node costs besides its bytes, for even tasks."""
 DRIVER_NODES: Final = 50_000
@@ -273,7 +279,7 @@ def built_rows(place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin]) ->
             closing(open_blobs(home, SystemClock(), lambda: recipe.log)) as blobs,
         ):
             codecs = CodecsOnDemand(codec_names(home.config), namespaces_of(home.config))
-            builder = BinBuilder(recipe, BuildPorts(source, blobs, codecs, home.config.limits))
+            builder = BinBuilder(recipe, source, blobs, codecs, home.config.limits)
             for bin_ in bins:
                 yield build_row(bin_.signature, _with_retries(builder, bin_))
     except MailboatError as error:

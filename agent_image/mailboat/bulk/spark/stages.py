@@ -34,6 +34,10 @@ _Item = TypeVar("_Item")
 
 _WORK: Final = "task INT, work BINARY"
 _POLL_SECONDS: Final = 0.2
+BRANCHES_PER_CORE: Final = 16
+"""Of a source, to be divided among tasks: branches differ in size, and runs of many small ones are about equal."""
+TASKS_PER_CORE: Final = 4
+"""More than one, so that a core that is done early takes another task, and no more than their start is worth."""
 
 Advance = Callable[[int], None]
 """Receives how many items of a stage are done; a task reports when it ends, so this comes in steps."""

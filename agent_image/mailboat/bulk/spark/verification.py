@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from mailboat.bulk.source_branches import Branch, plan_branches
 from mailboat.bulk.spark.arrow_columns import Column
-from mailboat.bulk.spark.stages import Stage, StageRunner, runs_of
+from mailboat.bulk.spark.stages import BRANCHES_PER_CORE, TASKS_PER_CORE, Stage, StageRunner, runs_of
 from mailboat.composition.source_openers import open_source
-from mailboat.content.branches import children_of
 from mailboat.content.differences import changed_parts, differences
 from mailboat.content.digest import node_digest
+from mailboat.content.listed_nodes import children_of
 from mailboat.content.port import Source
 from mailboat.errors import MailboatError
 from mailboat.json_decoder import decoder_of
@@ -32,8 +32,6 @@ from mailboat.model.paths import NodePath, child_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-BRANCHES_PER_CORE: Final = 16
-TASKS_PER_CORE: Final = 4
 _KINDS: Final = {"added": "missing", "removed": "extra", "changed": "changed"}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mailboat.content.branches import BranchingSource, children_of
+from mailboat.content.listed_nodes import BranchingSource, children_of
 from mailboat.content.locations import open_target
 from mailboat.content.port import Source
 from mailboat.content.sources.folder import FolderSource
