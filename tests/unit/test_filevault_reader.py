@@ -30,8 +30,8 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
 from mailboat.packages.filevault.properties import DEFAULT_PROPERTIES
-from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
+from mailboat.packages.filevault.vault_files import INLINE_BINARY_BYTES
 from mailboat.packages.port import PackageContents
 from mailboat.packages.prefixes import NamespaceUnresolvedError
 from mailboat.testing import trees

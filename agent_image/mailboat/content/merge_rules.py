@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import FILE_TYPE, Node, NodeRecord, Property
-from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
+from mailboat.model.paths import NodePath, is_within, paths_above
 
 
 def merge_node(present: Node | None, incoming: Node, owned: WorkspaceFilter) -> Node:
@@ -72,7 +72,7 @@ class DocumentMerge:
 
     def keeps(self, path: NodePath) -> bool:
         """Whether a node stays that the package replaces: its document, or that of a node above, was left out."""
-        return bool(self._replaced) and not self._replaced.isdisjoint((path, ROOT, *ancestors_of(path)))
+        return bool(self._replaced) and not self._replaced.isdisjoint((path, *paths_above(path)))
 
 
 def _overlay(under: Iterable[Property], over: Iterable[Property]) -> list[Property]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from mailboat.errors import LimitExceededError
-from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within, parent_of
+from mailboat.model.paths import ROOT, NodePath, is_within, parent_of, paths_above
 
 MAX_RULES: Final = 10_000
 """Roots and rules of a filter."""
@@ -251,7 +251,7 @@ def _are_apart(sets: tuple[FilterSet, ...]) -> bool:
     deep = {filter_set.root for filter_set in sets if not filter_set.is_shallow}
     earlier: set[NodePath] = set()
     for filter_set in sets:
-        above = [] if filter_set.root == "/" else [NodePath("/"), *ancestors_of(filter_set.root)]
+        above = paths_above(filter_set.root)
         if filter_set.root in earlier or not deep.isdisjoint(above) or not earlier.isdisjoint(above):
             return False
         earlier.add(filter_set.root)
@@ -265,7 +265,7 @@ def filter_for(paths: Iterable[NodePath], deep_paths: Iterable[NodePath]) -> Wor
     """
     deep = set(deep_paths)
     asked = deep | set(paths)
-    roots = [path for path in asked if path == "/" or not any(above in deep for above in ("/", *ancestors_of(path)))]
+    roots = [path for path in asked if deep.isdisjoint(paths_above(path))]
     roots.sort(key=lambda root: (root == "/", -root.count("/"), root))
     return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in deep) for root in roots))
 

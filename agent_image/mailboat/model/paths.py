@@ -24,8 +24,6 @@ MAX_NAME_BYTES: Final = 255
 MAX_PATH_BYTES: Final = 4096
 MAX_DEPTH: Final = 100
 
-# One C-level match decides the common case: every name plain, short and not made of dots alone. Lone surrogates are
-# refused by the encoding below, which the length check needs anyway when the text is not ASCII.
 MAX_SHOWN_PATHS: Final = 100
 """Of one package in a record or a list: a message may have megabytes of them, and a list has many packages."""
 
@@ -33,6 +31,7 @@ MAX_SHOWN_BYTES: Final = 16_000
 """Of all paths of one package in a record or a list."""
 
 _PLAIN_LENGTH: Final = 2 * MAX_DEPTH  # a path of this length can be neither too deep nor have a name too long
+# One C-level match decides the common case: every name plain, short and not made of dots alone.
 _PLAIN: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f\ud800-\udfff]{1,63}){1,100}\Z")
 
 
@@ -137,6 +136,11 @@ def ancestors_of(path: NodePath) -> list[NodePath]:
     """The paths from the root's child down to the parent of `path`, without the root itself."""
     names = path.split("/")[1:-1]
     return [NodePath("/" + "/".join(names[: depth + 1])) for depth in range(len(names))]
+
+
+def paths_above(path: NodePath) -> list[NodePath]:
+    """All paths above, the root first; none above the root."""
+    return [] if path == ROOT else [ROOT, *ancestors_of(path)]
 
 
 def common_ancestor(paths: Collection[NodePath]) -> NodePath:

@@ -103,6 +103,16 @@ def refusals_of(file: Path | str) -> Iterator[None]:
         raise
 
 
+def beyond_limits(what: str, limit: int, **facts: object) -> LimitExceededError:
+    """The error for contents beyond a limit that subscribers of the same configuration have: none is written."""
+    return LimitExceededError(
+        what,
+        next_step="publish in several requests, or raise the limit at publisher and subscribers",
+        limit=limit,
+        **facts,
+    )
+
+
 class PackageReader(Protocol):
     """An open package."""
 

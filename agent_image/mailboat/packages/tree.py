@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import filterfalse
 from typing import BinaryIO, Final, NamedTuple
@@ -32,7 +32,7 @@ from mailboat.model.paths import NodePath, parse_path, parse_paths
 from mailboat.packages.codec_registry import TREE
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageContents, PackageSummary
-from mailboat.packages.tree_order import check_order, is_in_key_order
+from mailboat.packages.tree_order import check_order, is_in_key_order, may_collide
 from mailboat.packages.tree_reader import (
     TreePackageReader,
     check_count,
@@ -65,28 +65,15 @@ from mailboat.wire.tree_records import (
     take_nodes,
 )
 
-AreAbove = Callable[[bytes, NodePath], bool]
-"""Whether encoded nodes of a header are right and lie above a root."""
-
-
-def read_subtrees(
-    payloads: Sequence[bytes], roots: Sequence[NodePath], limits: LimitsConfig, are_above: AreAbove
-) -> Subtrees | None:
-    """The packages as subtrees with these roots, which are checked paths; None unless all are right and simple."""
-    packages = parse_packages(payloads)
-    try:
-        return None if packages is None else _subtrees_of(packages, payloads, roots, limits, are_above)
-    except UntrustedInputError:
-        return None
-
 
 def _subtrees_of(
     packages: Sequence[OpaquePackage],
     payloads: Sequence[bytes],
     roots: Sequence[NodePath],
     limits: LimitsConfig,
-    are_above: AreAbove,
+    headers: TreeHeaders,
 ) -> Subtrees | None:
+    """The packages as subtrees with these roots, which are checked paths; None unless all are right and simple."""
     counts: list[int] = []
     nodes: list[OpaqueNode] = []
     namespaces: list[NamespaceTable] = []
@@ -98,7 +85,7 @@ def _subtrees_of(
         if not is_count_right(package, count):
             return None
         ancestors = ancestors_in_header(package.header, root)
-        if ancestors is None or (ancestors and not are_above(ancestors, root)):
+        if ancestors is None or (ancestors and not headers.are_above(ancestors, root)):
             return None
         if package.HasField("namespace"):
             namespaces.append(namespaces_of(payload))
@@ -129,9 +116,8 @@ def _are_whole(subtrees: Subtrees) -> bool:
 
 
 def _check_collisions(subtrees: Subtrees, limits: LimitsConfig) -> None:
-    """That no names in a folder collide; names that are all of lower-case ASCII can't. Raises: LimitExceededError."""
-    lines = "\n".join(subtrees.paths)
-    if not limits.refuse_collisions or (lines.isascii() and lines == lines.lower()):
+    """That no names in a folder collide. Raises: LimitExceededError."""
+    if not limits.refuse_collisions or not may_collide("\n".join(subtrees.paths)):
         return
     end = 0
     for count in subtrees.counts:
@@ -213,10 +199,10 @@ class TreeCodec:
 
     def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
         """See `PackageCodec.write`; errors: see `TreePackageWriter.write`."""
-        return _writer(contents, into, self._namespaces).write()
+        return TreePackageWriter(contents, into, self._namespaces).write()
 
     def check(self, contents: PackageContents) -> None:
-        _writer(contents, None, self._namespaces).write()
+        TreePackageCounter(contents, self._namespaces).write()
 
     def read_bytes(
         self,
@@ -250,7 +236,12 @@ class TreeCodec:
     def read_together(
         self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: LimitsConfig
     ) -> Subtrees | None:
-        return read_subtrees(payloads, roots, limits, self._headers.are_above)
+        packages = parse_packages(payloads)
+        try:
+            return None if packages is None else _subtrees_of(packages, payloads, roots, limits, self._headers)
+        except UntrustedInputError:
+            # not raised: one by one, the packages are read by the code that names what is wrong
+            return None
 
     def open(
         self,
@@ -285,10 +276,3 @@ def _check_total(payload_bytes: int, records: list[NodeRecord], limits: LimitsCo
         raise LimitExceededError(
             f"a tree package holds {total} bytes, more than limits.max_total_bytes", limit=limits.max_total_bytes
         )
-
-
-def _writer(contents: PackageContents, into: BinaryIO | None, namespaces: Mapping[str, str]) -> TreePackageWriter:
-    """What writes a package; without `into`, what only counts."""
-    if into is None:
-        return TreePackageCounter(contents, namespaces)
-    return TreePackageWriter(contents, into, namespaces)

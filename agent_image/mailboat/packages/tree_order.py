@@ -112,14 +112,18 @@ def check_order(paths: Sequence[NodePath], *, refuse_collisions: bool) -> None:
         order.add(path)
 
 
+def may_collide(lines: str) -> bool:
+    """Whether names in paths, all in one text, could collide: those that are all of lower-case ASCII can't."""
+    return not lines.isascii() or lines != lines.lower()
+
+
 def is_in_key_order(paths: Sequence[NodePath], *, refuse_collisions: bool) -> bool:
     """Whether a few calls show that the order is right; when they don't, `check_order` decides.
 
-    Paths that are sorted as keys, slashes before all else, come subtree by subtree and once; and names that are all of
-    lower-case ASCII can't collide.
+    Paths that are sorted as keys, slashes before all else, come subtree by subtree and once.
     """
     lines = "\n".join(paths)
-    if refuse_collisions and not (lines.isascii() and lines == lines.lower()):
+    if refuse_collisions and may_collide(lines):
         return False
     keys = lines.replace("/", "\x01").split("\n")
     return len(set(keys)) == len(keys) and keys == sorted(keys)

@@ -26,7 +26,7 @@ from mailboat.model.content_hash import ContentHash
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import MAX_NAMESPACES, check_pair
 from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import ROOT, NodePath, ancestors_of
+from mailboat.model.paths import NodePath, paths_above
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.wire.node_bodies import DIGEST_BYTES, OpenBinary
@@ -379,7 +379,7 @@ def with_ancestors(header: Header, nodes: Iterable[NodeRecord]) -> Iterator[Node
         return
     waiting = {record.path: record for record in header.ancestors}
     for node in nodes:
-        for path in (ROOT, *ancestors_of(node.path)) if waiting else ():
+        for path in paths_above(node.path) if waiting else ():
             above = waiting.pop(path, None)
             if above is not None:
                 yield above

@@ -21,7 +21,7 @@ from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import java_form
 from mailboat.packages.filevault.xml_namespaces import KNOWN
-from mailboat.packages.port import PackageContents, PackageSummary
+from mailboat.packages.port import PackageContents, PackageSummary, beyond_limits
 from mailboat.packages.prefixes import Declarations, UsedNamespaces
 from mailboat.packages.tree_order import PathOrder, is_in_key_order
 from mailboat.wire.node_bodies import encode_node, split_body
@@ -106,8 +106,8 @@ class TreePackageWriter:
         ancestors = [encode_node(ancestor) for ancestor in self._contents.ancestors]
         header = encode_header(self._contents.filter, ancestors, java_form, version)
         if len(header) > MAX_RECORD_BYTES:
-            raise _beyond(
-                f"the filter and the nodes above covered ones have {len(header)} bytes", None, MAX_RECORD_BYTES
+            raise beyond_limits(
+                f"the filter and the nodes above covered ones have {len(header)} bytes", MAX_RECORD_BYTES
             )
         self._pending.insert(0, header)
         self._is_begun = True
@@ -154,14 +154,16 @@ class TreePackageWriter:
         self._node_count += 1
         limits = self._contents.limits
         if self._node_count > limits.max_entries:
-            raise _beyond("the package has more nodes than limits.max_entries", node.path, limits.max_entries)
+            raise beyond_limits(
+                "the package has more nodes than limits.max_entries", limits.max_entries, path=node.path
+            )
         self._check_total(node.path)
 
     def _check_total(self, path: NodePath | None) -> None:
         """As readers count: the package and the binaries that are elsewhere."""
         limit = self._contents.limits.max_total_bytes
         if self._length_bytes + self._pending_bytes + self._elsewhere_bytes > limit:
-            raise _beyond("the package holds more bytes than limits.max_total_bytes", path, limit)
+            raise beyond_limits("the package holds more bytes than limits.max_total_bytes", limit, path=path)
 
     def _place(self, path: NodePath, binaries: list[Binary]) -> list[bytes | None]:
         """Write the pieces of those that travel so; the data of those that go into the node, None for others."""
@@ -172,7 +174,9 @@ class TreePackageWriter:
             length = binary.length_bytes
             if length > self._contents.limits.max_entry_bytes:
                 limit = self._contents.limits.max_entry_bytes
-                raise _beyond(f"a binary of {length} bytes is larger than limits.max_entry_bytes", path, limit)
+                raise beyond_limits(
+                    f"a binary of {length} bytes is larger than limits.max_entry_bytes", limit, path=path
+                )
             inline = None
             if length <= self._contents.inline_binary_bytes or self._contents.is_self_contained:
                 if length <= MAX_INLINE_BYTES and length <= room:
@@ -231,16 +235,6 @@ class TreePackageCounter(TreePackageWriter):
 
     def _write(self, data: bytes) -> None:
         self._length_bytes += len(data)
-
-
-def _beyond(what: str, path: NodePath | None, limit: int) -> LimitExceededError:
-    """A limit that subscribers of the same configuration have."""
-    return LimitExceededError(
-        what,
-        next_step="publish in several requests, or raise the limit at publisher and subscribers",
-        limit=limit,
-        **({} if path is None else {"path": path}),
-    )
 
 
 def _checked_pieces(path: NodePath, binary: Binary) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from mailboat.wire._generated import tree_pb2 as pb
 from mailboat.wire.frames import framed
 from mailboat.wire.node_bodies import DIGEST_BYTES, check_body
 from mailboat.wire.shapes import shape_of
-from mailboat.wire.tree_records import NAMED_VERSION, take_namespaces
+from mailboat.wire.tree_records import NAMED_VERSION, SHORT_ROOT_BYTES, take_namespaces
 
 MAX_NODES: Final = 16
 """Of one package."""
@@ -30,7 +30,6 @@ MAX_BODY_BYTES: Final = 16 * 1024 - 1
 """A larger body is checked as a message; below it no length takes more than two bytes."""
 
 _AT_ONCE: Final = 32  # more leave the processor's caches
-_SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a byte each
 _TRAILER_STARTS: Final = tuple(b"\x08%c\x12\x20" % count for count in range(MAX_NODES + 1))
 _NAMED_VERSION: Final = b"\x08%c" % NAMED_VERSION
 _SHAPE_TAG: Final = 0x0A
@@ -78,7 +77,7 @@ def ancestors_in_header(header: bytes, root: str) -> bytes | None:
     """The nodes above the root as the header of a parsed package has them; None unless that owns just this subtree."""
     encoded = root.encode()
     size = len(encoded)
-    if size > _SHORT_ROOT_BYTES:
+    if size > SHORT_ROOT_BYTES:
         return None
     start = b"\x08\x01\x12%c\x0a%c%b" % (size + 2, size, encoded)
     if header == start:

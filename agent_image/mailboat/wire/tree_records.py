@@ -48,7 +48,7 @@ _IS_LAST: Final = b"\x10\x01"
 MAGIC: Final = b"\x0a"
 """The first byte of every package: the tag of the header."""
 
-_SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a byte each
+SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a byte each
 
 _SHORT_BYTES: Final = 0x4000 - 0x80 - 5
 """A body below that needs two bytes for its length in a record of a short path, and so does the record."""
@@ -200,6 +200,7 @@ def parse_package(payload: bytes) -> pb.TreePackage | None:
         _check_version(package.header)
     if len(package.piece) or len(package.inner_node):
         return None
+    # Written again, a package has the same bytes unless it has unknown fields, another order or a padded number.
     package.DiscardUnknownFields()
     if package.SerializeToString() != payload:
         raise PackageCorruptError("the records of a tree package are out of order, repeated or in an unknown form")
@@ -208,6 +209,7 @@ def parse_package(payload: bytes) -> pb.TreePackage | None:
 
 def decode_header(content: bytes, compile_pattern: CompilePattern) -> tuple[Header, int]:
     """Decode the first record of a large package, and the version of the format. Raises: as `parse_package`."""
+    # The version first: a header of a later one may have fields that strict parsing would take for damage.
     try:
         version = pb.TreeHeader.FromString(content)
     except DecodeError as error:
@@ -294,7 +296,7 @@ def deep_root_of(payload: bytes) -> tuple[str, bytes] | None:
     size = payload[start + 5]
     root_at = start + 6  # behind the version, and the tags and lengths of filter and root
     root_end = root_at + size
-    if size > _SHORT_ROOT_BYTES or root_end > end or payload[start + 2 : root_at] != b"\x12%c\x0a%c" % (size + 2, size):
+    if size > SHORT_ROOT_BYTES or root_end > end or payload[start + 2 : root_at] != b"\x12%c\x0a%c" % (size + 2, size):
         return None
     ancestors = payload[root_end:end]
     return None if ancestors.startswith(b"\x12") else (payload[root_at:root_end].decode(), ancestors)

@@ -29,7 +29,7 @@ from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import Token
 from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import ROOT, NodePath, ancestors_of
+from mailboat.model.paths import NodePath, paths_above
 from mailboat.model.positions import Position
 from mailboat.wire.node_bodies import decode_node, encode_node
 
@@ -306,19 +306,15 @@ def _replaced_roots(workspace_filter: WorkspaceFilter) -> tuple[list[Key], list[
     root that replaces counts with all below it, if a deep root is above or below it.
     """
     deep = workspace_filter.deep_roots
-    above_deep = {above for root in deep for above in _strictly_above(root)}
+    above_deep = {above for root in deep for above in paths_above(root)}
     replacing = [filter_set for filter_set in workspace_filter.sets if filter_set.mode is ImportMode.REPLACE]
     related = deep | above_deep
     whole = {
         filter_set.root
         for filter_set in replacing
-        if filter_set.root in related or not deep.isdisjoint(_strictly_above(filter_set.root))
+        if filter_set.root in related or not deep.isdisjoint(paths_above(filter_set.root))
     }
     # Disjoint, so that no node is visited twice.
-    outermost = [root for root in whole if whole.isdisjoint(_strictly_above(root))]
+    outermost = [root for root in whole if whole.isdisjoint(paths_above(root))]
     alone = {filter_set.root for filter_set in workspace_filter.sets if filter_set.is_shallow} - whole
     return [key_of(root) for root in outermost], sorted(map(key_of, alone), reverse=True)
-
-
-def _strictly_above(path: NodePath) -> list[NodePath]:
-    return [] if path == ROOT else [ROOT, *ancestors_of(path)]

@@ -8,7 +8,7 @@ differ only in the files that they offer. Called by `reader.py`, `sources.py` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from unicodedata import normalize
@@ -21,7 +21,6 @@ from mailboat.model.nodes import (
     FILE_TYPE,
     FOLDER_TYPE,
     RESOURCE_TYPE,
-    Binary,
     Node,
     NodeRecord,
     ordered_names,
@@ -35,6 +34,7 @@ from mailboat.packages.filevault.elements import (
     PropertyFile,
     Refer,
     build_node,
+    build_record,
 )
 from mailboat.packages.filevault.names import (
     BINARY_SUFFIX,
@@ -45,7 +45,6 @@ from mailboat.packages.filevault.names import (
     repository_name,
     split_property_file,
 )
-from mailboat.packages.filevault.node_records import build_record
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 from mailboat.packages.tree_order import ALLOW_COLLISIONS
 
@@ -96,30 +95,24 @@ class Expanded:
     is_defined: bool = True
 
 
-MakeBinary = Callable[[VaultFile], Binary]
-"""How the bytes of a file become a binary: inline, or hashed and opened when needed."""
-
-
 class Aggregates:
     """Reads nodes from the files of one package or checkout."""
 
     def __init__(
         self,
         documents: DocumentReader,
-        make_binary: MakeBinary,
         refer: Refer,
         owned: WorkspaceFilter | None,
         *,
         refuse_collisions: bool,
     ) -> None:
-        """Read documents with `documents`, binaries with `make_binary`, and what is referred to with `refer`.
+        """Read documents with `documents`, and what is referred to with `refer`.
 
         `owned` is the filter of the package; `refuse_collisions` see `LimitsConfig`.
         """
         self._documents = documents
         self.namespaces = documents.namespaces
         self._resolve = documents.namespaces.resolve
-        self._make_binary = make_binary
         self.refer = refer
         self._owned = owned
         self.refuse_collisions = refuse_collisions
@@ -273,7 +266,7 @@ class Aggregates:
         platform = name_in(file.entry)
         split = split_property_file(platform) if platform.endswith(BINARY_SUFFIX) else None
         if split is not None:
-            binaries.append(PropertyFile(*split, self._make_binary(file)))
+            binaries.append(PropertyFile(*split, file.binary()))
             return
         name = repository_name(platform)
         if name.endswith(XML_SUFFIX) and len(name) > len(XML_SUFFIX) and is_docview(file.head(PROBE_BYTES)):
@@ -289,7 +282,7 @@ class Aggregates:
 
     def _plain_file(self, place: Place) -> NodeText:
         kind = RESOURCE_TYPE if place.is_resource else FILE_TYPE
-        data = () if place.file is None else (PropertyFile(DATA_PROPERTY, None, self._make_binary(place.file)),)
+        data = () if place.file is None else (PropertyFile(DATA_PROPERTY, None, place.file.binary()),)
         return NodeText(place.path, place.entry, TYPE_ONLY, (kind,), data)
 
     def _node_text(self, place: Place, definition: Element, found: _Found) -> NodeText:
@@ -326,7 +319,7 @@ class Aggregates:
         """Bytes next to a document belong to the jcr:content of a file, and to any other node itself."""
         content = children.get(CONTENT_NODE)
         if content is None:
-            data = PropertyFile(DATA_PROPERTY, None, self._make_binary(file))
+            data = PropertyFile(DATA_PROPERTY, None, file.binary())
             # In front: an entry `jcr:data.binary` overrides the bytes of the file, as in FileVault.
             return node_text._replace(binaries=(data, *node_text.binaries))
         if content.file is not None:

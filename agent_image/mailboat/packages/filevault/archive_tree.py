@@ -12,7 +12,7 @@ from mailboat.packages.filevault.archive_reader import Archive, Entry
 from mailboat.packages.filevault.filter_xml import FILTER_XML
 from mailboat.packages.filevault.names import directory_name
 from mailboat.packages.filevault.properties import PROPERTIES_XML
-from mailboat.packages.filevault.vault_files import VaultFile
+from mailboat.packages.filevault.vault_files import INLINE_BINARY_BYTES
 
 CONTENT_ROOT: Final = "jcr_root"
 READ_ANYWAY: Final = frozenset({FILTER_XML, PROPERTIES_XML})
@@ -48,6 +48,17 @@ class ArchiveFile:
     def open(self) -> BinaryIO:
         """A stream over it, checked at its end."""
         return self._archive.open(self._entry)
+
+    def binary(self) -> Binary:
+        """Its bytes; see `VaultFile.binary`. Those of a large one are hashed now: a zip has no SHA-256 of them."""
+        if self.size_bytes <= INLINE_BINARY_BYTES:
+            return Binary(self.read())
+        total, length = hashlib.sha256(), 0
+        with self.open() as stream:
+            while piece := stream.read(HASH_CHUNK_BYTES):
+                total.update(piece)
+                length += len(piece)
+        return Binary(digest=total.digest(), length_bytes=length, opener=self.open)
 
 
 class ArchiveDirectory:
@@ -135,15 +146,3 @@ def _enter(folder: _Folder, path: str) -> _Folder:
 
 def _is_both(entry: Entry) -> PackageCorruptError:
     return PackageCorruptError("an entry is both a file and a directory", entry=entry.name)
-
-
-def binary_of(file: VaultFile, inline_bytes: int) -> Binary:
-    """The bytes of a file: held inline up to a size, otherwise hashed now and opened again when they are needed."""
-    if file.size_bytes <= inline_bytes:
-        return Binary(file.read())
-    total, length = hashlib.sha256(), 0
-    with file.open() as stream:
-        while piece := stream.read(HASH_CHUNK_BYTES):
-            total.update(piece)
-            length += len(piece)
-    return Binary(digest=total.digest(), length_bytes=length, opener=file.open)

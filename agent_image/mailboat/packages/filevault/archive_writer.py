@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple, Self
 
 from mailboat.config.document import LimitsConfig
-from mailboat.errors import LimitExceededError, SourceChangedError
+from mailboat.errors import SourceChangedError
 from mailboat.model.nodes import Binary
 from mailboat.packages.filevault.archive_layout import (
     CENTRAL,
@@ -29,6 +29,7 @@ from mailboat.packages.filevault.archive_layout import (
     LOCAL_SIGNATURE,
 )
 from mailboat.packages.filevault.archive_reader import DEFLATED, STORED
+from mailboat.packages.port import beyond_limits
 
 LEVEL: Final = 1
 CHUNK_BYTES: Final = 256 * 1024
@@ -215,13 +216,15 @@ class ArchiveWriter:
         limits = self._limits
         self._content_bytes += size
         if size > limits.max_entry_bytes:
-            raise _beyond(
-                f"an entry of {size} bytes is larger than limits.max_entry_bytes", name, limits.max_entry_bytes
+            raise beyond_limits(
+                f"an entry of {size} bytes is larger than limits.max_entry_bytes", limits.max_entry_bytes, entry=name
             )
         if len(self._central) >= limits.max_entries:
-            raise _beyond("the package has more entries than limits.max_entries", name, limits.max_entries)
+            raise beyond_limits("the package has more entries than limits.max_entries", limits.max_entries, entry=name)
         if self._content_bytes > limits.max_total_bytes:
-            raise _beyond("the package unpacks to more bytes than limits.max_total_bytes", name, limits.max_total_bytes)
+            raise beyond_limits(
+                "the package unpacks to more bytes than limits.max_total_bytes", limits.max_total_bytes, entry=name
+            )
 
     def _begin(self, name: str, method: int, crc: int, packed: int, size: int) -> None:
         self._check_limits(name, size)
@@ -264,16 +267,6 @@ class EntryCounter(ArchiveWriter):
 
     def _emit(self, piece: bytes) -> None:
         pass
-
-
-def _beyond(what: str, entry: str, limit: int) -> LimitExceededError:
-    """A limit that subscribers of the same configuration have."""
-    return LimitExceededError(
-        what,
-        next_step="publish in several requests, or raise the limit at publisher and subscribers",
-        entry=entry,
-        limit=limit,
-    )
 
 
 def is_packed_already(head: bytes) -> bool:

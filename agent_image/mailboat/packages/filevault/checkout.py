@@ -20,8 +20,7 @@ from mailboat.content.sources.folder_entries import (
     signature_of,
 )
 from mailboat.model.nodes import Binary
-from mailboat.packages.filevault.archive_tree import binary_of
-from mailboat.packages.filevault.vault_files import VaultFile
+from mailboat.packages.filevault.vault_files import INLINE_BINARY_BYTES
 
 LEFT_BY_TOOLS: Final = frozenset(
     {".git", ".svn", ".hg", ".DS_Store", "Thumbs.db", ".vltignore", ".gitkeep", ".gitignore"}
@@ -55,9 +54,9 @@ class CheckoutFile:
         """A stream over it, which raises SourceChangedError when the file is not the one checked."""
         return open_unchanged(self._root, self._disk, signature_of(self._status))
 
-    def binary(self, inline_bytes: int) -> Binary:
-        """Its bytes as a binary."""
-        if self.size_bytes <= inline_bytes:
+    def binary(self) -> Binary:
+        """Its bytes; see `VaultFile.binary`."""
+        if self.size_bytes <= INLINE_BINARY_BYTES:
             return Binary(self.read())
         return binary_of_file(self._root, self._disk, signature_of(self._status))
 
@@ -72,10 +71,10 @@ class CheckoutDirectory:
         self.entry = entry
         self._disk = disk
         self._root = root
-        self._files: dict[str, VaultFile] | None = None
+        self._files: dict[str, CheckoutFile] | None = None
         self._directories: dict[str, CheckoutDirectory] = {}
 
-    def files(self) -> dict[str, VaultFile]:
+    def files(self) -> dict[str, CheckoutFile]:
         """Files in it, by name. Raises: PathRefusedError, SourceChangedError, UsageError."""
         if self._files is None:
             self._files = {}
@@ -90,7 +89,7 @@ class CheckoutDirectory:
         self.files()
         return self._directories
 
-    def _add(self, name: str, files: dict[str, VaultFile], folders: SourceFolders) -> None:
+    def _add(self, name: str, files: dict[str, CheckoutFile], folders: SourceFolders) -> None:
         disk, entry = f"{self._disk}/{name}", f"{self.entry}/{name}"
         if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
             raise not_utf_8(name, self._disk)
@@ -99,8 +98,3 @@ class CheckoutDirectory:
             self._directories[name] = CheckoutDirectory(entry, disk, self._root)
         else:
             files[name] = CheckoutFile(entry, self._root, disk, status)
-
-
-def checkout_binary(file: VaultFile, inline_bytes: int) -> Binary:
-    """The bytes of a file of a checkout."""
-    return file.binary(inline_bytes) if isinstance(file, CheckoutFile) else binary_of(file, inline_bytes)

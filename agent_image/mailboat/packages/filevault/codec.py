@@ -20,7 +20,7 @@ from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import MAX_RULES
 from mailboat.model.nodes import Binary, Node, PropertyType
-from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
+from mailboat.model.paths import NodePath, is_within, paths_above
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, EntryCounter, PackedContent
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, format_filter
@@ -118,6 +118,7 @@ class FilevaultCodec:
             contents.filter.is_simple and not any(root.is_shallow for root in contents.filter.sets),
         )
         layout = Layout(archive, settings)
+        # Where documents are kept, each is written right before the first node below it: see `_Above`.
         for ancestor in () if settings.keeps_documents else contents.ancestors:
             layout.add_ancestor(ancestor)
         rules = NodeChecker(namespaces, contents.filter)
@@ -247,7 +248,7 @@ class _Above:
 
     def take_of(self, path: NodePath) -> None:
         """Take those above a path."""
-        for above in (ROOT, *ancestors_of(path)) if self._waiting else ():
+        for above in paths_above(path) if self._waiting else ():
             node = self._waiting.pop(above, None)
             if node is not None:
                 self._take(node)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from mailboat.content.keys import key_of
 from mailboat.errors import UsageError
 from mailboat.model.filters import FilterRule, FilterSet, WorkspaceFilter
-from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within, parent_of
+from mailboat.model.paths import ROOT, NodePath, is_within, parent_of, paths_above
 from mailboat.packages.filevault.patterns import ASSERTIONS, LOOKS_AROUND, TOKEN, compile_java, quote_java, range_of
 
 _REMEMBERED: Final = 4096
@@ -72,7 +72,7 @@ def with_roots_in_between(own: WorkspaceFilter, ancestors: Iterable[NodePath]) -
     added: list[FilterSet] = []
     for place, path in enumerate(inner):
         is_last = place + 1 == len(inner) or not is_within(inner[place + 1], path)
-        if is_last and not any(own.covers(above) for above in (ROOT, *ancestors_of(path))):
+        if is_last and not any(map(own.covers, paths_above(path))):
             added += _without_idle([narrowed(root, path) for root in own.sets_above(path) if not root.is_shallow], path)
     if not added:
         return own

@@ -14,33 +14,32 @@ from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
-from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.errors import LimitExceededError, PackageCorruptError, UntrustedInputError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import MAX_RULES, FilterSet, WorkspaceFilter
 from mailboat.model.namespaces import SingleNamespaces
-from mailboat.model.nodes import Binary, NodeRecord
-from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
-from mailboat.packages.filevault.aggregates import Aggregates, Place
+from mailboat.model.nodes import FILE_TYPE, Binary, NodeRecord
+from mailboat.model.paths import ROOT, NodePath, is_within, parse_path, paths_above
+from mailboat.packages.filevault.aggregates import Aggregates, Place, refuse_bad_name, refuse_collisions
 from mailboat.packages.filevault.archive_reader import Archive
 from mailboat.packages.filevault.archive_tree import (
     ArchiveDirectory,
-    binary_of,
     content_root,
     is_all_below,
     platform_path,
 )
-from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, SurveyPrefixes
-from mailboat.packages.filevault.elements import NodeText, Refer
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, Element, SurveyPrefixes
+from mailboat.packages.filevault.elements import NodeText, Refer, build_record
 from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
+from mailboat.packages.filevault.names import CONTENT_XML
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties, replaces_root
-from mailboat.packages.filevault.subtrees import SubtreeReader
-from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
+from mailboat.packages.filevault.vault_files import INLINE_BINARY_BYTES, VaultDirectory
 from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.prefixes import UsedNamespaces
 from mailboat.wire.node_bodies import OpenBinary
 
-INLINE_BINARY_BYTES: Final = 64 * 1024
 MAX_CACHED_METADATA: Final = 64
+_NO_NAMES: Final[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,12 @@ class ReadingSettings:
         namespaces: Known prefixes, and the names resolved with them.
         references: Reads the texts of binaries that are elsewhere.
         max_document_bytes: One DocView document: it is held in memory.
-        inline_binary_bytes: Binaries up to this size are held inline in records.
         checked_properties: `properties.xml` by checksum and packed bytes, once parsed and checked.
     """
 
     namespaces: Namespaces
     references: ReferenceCodec
     max_document_bytes: int = MAX_DOCUMENT_BYTES
-    inline_binary_bytes: int = INLINE_BINARY_BYTES
     checked_properties: dict[tuple[int, bytes], dict[str, str]] = field(default_factory=dict)
 
 
@@ -92,13 +89,8 @@ class VaultPackage:
         self, open_blob: OpenBinary | None, owned: WorkspaceFilter | None, *, refuse_collisions: bool
     ) -> Aggregates:
         """How to read the nodes; `owned` is the package's filter."""
-        settings = self._settings
-
-        def make_binary(file: VaultFile) -> Binary:
-            return binary_of(file, settings.inline_binary_bytes)
-
-        refer = refer_to(settings.references, open_blob)
-        return Aggregates(self.documents, make_binary, refer, owned, refuse_collisions=refuse_collisions)
+        refer = refer_to(self._settings.references, open_blob)
+        return Aggregates(self.documents, refer, owned, refuse_collisions=refuse_collisions)
 
 
 class FilevaultReader:
@@ -152,7 +144,7 @@ class FilevaultReader:
         """What the filter covers. The usual package is one whole subtree in one document: nothing is to be selected."""
         sets, top = self._filter.sets, self._top
         if len(sets) == 1 and sets[0].root == top.path and self._filter.is_simple and not sets[0].is_shallow:
-            whole = SubtreeReader(self._aggregates).records(top)
+            whole = _Subtrees(self._aggregates).records(top)
             if whole is not None:
                 return whole
         return _Selection(self._filter, self._aggregates).records(top)
@@ -212,13 +204,13 @@ class _Selection:
         self._aggregates = aggregates
         self._pending: list[NodeText] = []
         roots = [filter_set.root for filter_set in workspace.sets]
-        self._above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
+        self._above = frozenset(path for root in roots for path in paths_above(root))
         self._covers = workspace.covers
         self._below = tuple([root.rstrip("/") + "/" for root in roots])
         self._roots = frozenset(roots)
         # Below these roots everything is covered, so that whole documents can be taken at once.
         self._deep = tuple([root.rstrip("/") + "/" for root in workspace.deep_roots]) if workspace.is_simple else ()
-        self._subtrees = SubtreeReader(aggregates)
+        self._subtrees = _Subtrees(aggregates)
 
     def records(self, place: Place) -> Iterator[NodeRecord]:
         is_covered = self._covers(place.path)
@@ -257,6 +249,85 @@ class _Selection:
 
     def _may_matter(self, path: NodePath) -> bool:
         return path.startswith(self._below) or path in self._roots or path in self._above
+
+
+class _Subtrees:
+    """Reads documents that nothing is nested in straight into records: the usual package is one of them.
+
+    Gives what walking the places of `aggregates.py` gives, without making a place for each element; a test holds the
+    two together. Only for subtrees that are covered as a whole.
+    """
+
+    def __init__(self, aggregates: Aggregates) -> None:
+        """Read as `aggregates` does."""
+        self._aggregates = aggregates
+        self._plan = aggregates.plan
+        self._resolve = aggregates.namespaces.resolve
+
+    def records(self, place: Place) -> list[NodeRecord] | None:
+        """The records at and below a place that is one element or one document; None when it is more than that."""
+        element = place.element
+        if place.file is not None or place.document is not None:
+            return None
+        if place.directory is not None:
+            if element is not None or place.directory.directories() or list(place.directory.files()) != [CONTENT_XML]:
+                return None
+            element = self._aggregates.own_document(place)
+        if element is None or not element.attributes:
+            return None
+        taken: list[NodeRecord] = []
+        try:
+            self._take(element, place.path, place.entry, taken)
+        except UntrustedInputError as error:
+            error.with_facts(entry=place.entry, path=place.path)
+            raise
+        return taken
+
+    def _take(self, element: Element, path: NodePath, entry: str, taken: list[NodeRecord]) -> None:
+        attributes = element.attributes
+        plan, texts = self._plan(element, path, entry), attributes[1::2]
+        if not element.children:
+            node_text = NodeText(path, entry, plan, texts, (), _NO_NAMES, element.marks)
+            taken.append(build_record(node_text, self._aggregates.refer))
+            return
+        if plan.primary is None or FILE_TYPE in texts[plan.primary]:
+            taken += self._take_place(Place(path, entry, element))
+            return
+        try:
+            names = tuple([self._resolve(child.name, entry) for child in element.children])
+        except UntrustedInputError as error:
+            error.with_facts(path=path)  # the parent: the name of the child is what cannot be read
+            raise
+        if len(set(names)) != len(names):
+            taken += self._take_place(Place(path, entry, element))
+            return
+        node_text = NodeText(path, entry, plan, texts, (), names, element.marks)
+        taken.append(build_record(node_text, self._aggregates.refer))
+        self._take_children(element, names, path, entry, taken)
+
+    def _take_children(
+        self, element: Element, names: tuple[str, ...], path: NodePath, entry: str, taken: list[NodeRecord]
+    ) -> None:
+        present = [
+            name for name, child in zip(names, element.children, strict=True) if child.attributes or child.children
+        ]
+        if len(present) > 1 and self._aggregates.refuse_collisions:
+            refuse_collisions(path, present)
+        above = path.rstrip("/")
+        for name, child in zip(names, element.children, strict=True):
+            if "/" in name or not (child.attributes or child.children):
+                refuse_bad_name(path, entry, name)
+            if child.attributes:
+                self._take(child, parse_path(f"{above}/{name}"), entry, taken)
+            elif child.children:
+                taken += self._take_place(Place(parse_path(f"{above}/{name}"), entry, child))
+
+    def _take_place(self, place: Place) -> Iterator[NodeRecord]:
+        expanded = self._aggregates.expand(place)
+        if expanded.node_text is not None:
+            yield self._aggregates.record(expanded.node_text)
+        for child in expanded.children.values():
+            yield from self._take_place(child)
 
 
 def refer_to(references: ReferenceCodec, open_blob: OpenBinary | None) -> Refer:

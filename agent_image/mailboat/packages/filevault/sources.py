@@ -22,12 +22,12 @@ from mailboat.errors import LimitExceededError, SourceMissingError
 from mailboat.folder_handle import open_regular_file
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NamespaceTable, SingleNamespaces
-from mailboat.model.nodes import Binary, Node, ordered_names
-from mailboat.model.paths import ROOT, NodePath, ancestors_of
+from mailboat.model.nodes import Node, ordered_names
+from mailboat.model.paths import ROOT, NodePath, paths_above
 from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive_reader import Archive
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT, content_root
-from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_binary
+from mailboat.packages.filevault.checkout import CheckoutDirectory
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, declarations_in
 from mailboat.packages.filevault.elements import NodeText
 from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, parse_filter
@@ -40,7 +40,6 @@ from mailboat.packages.filevault.properties import (
     parse_properties,
 )
 from mailboat.packages.filevault.reader import (
-    INLINE_BINARY_BYTES,
     ReadingSettings,
     VaultPackage,
     imported_filter,
@@ -48,7 +47,7 @@ from mailboat.packages.filevault.reader import (
     open_archive,
     refer_to,
 )
-from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
+from mailboat.packages.filevault.vault_files import VaultDirectory
 from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.port import refusals_of
 from mailboat.wire.node_bodies import OpenBinary
@@ -199,7 +198,7 @@ class _Ancestors:
         self._aggregates = aggregates
         self._owned = owned
         roots = [filter_set.root for filter_set in owned.sets]
-        self._paths_above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
+        self._paths_above = frozenset(path for root in roots for path in paths_above(root))
         self._ruled = frozenset(filter_set.root for filter_set in owned.sets if filter_set.rules)
         self._below_ruled = tuple(root.rstrip("/") + "/" for root in self._ruled)
         self._pending: list[_Above] = []  # above the current place, with nothing covered below so far
@@ -250,13 +249,10 @@ def _opened_checkout(folder: Path) -> VaultSource:
     survey = partial(declarations_in, directory)
     documents = DocumentReader(Namespaces(), limits.max_xml_depth, MAX_DOCUMENT_BYTES, survey)
 
-    def make_binary(file: VaultFile) -> Binary:
-        return checkout_binary(file, INLINE_BINARY_BYTES)
-
     content = _metadata_of(folder, FILTER_XML, MAX_FILTER_BYTES)
     owned = None if content is None else parse_filter(content)
     refer = refer_to(ReferenceCodec(), None)
-    aggregates = Aggregates(documents, make_binary, refer, owned, refuse_collisions=False)
+    aggregates = Aggregates(documents, refer, owned, refuse_collisions=False)
     content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
     properties = {} if content is None else parse_properties(content)
     check_properties(properties)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Final, Protocol
+
+from mailboat.model.nodes import Binary
+
+INLINE_BINARY_BYTES: Final = 64 * 1024
 
 
 class VaultFile(Protocol):
@@ -25,6 +29,9 @@ class VaultFile(Protocol):
 
     def open(self) -> BinaryIO:
         """A stream over it."""
+
+    def binary(self) -> Binary:
+        """Its bytes: held inline up to `INLINE_BINARY_BYTES`, otherwise opened again when they are needed."""
 
 
 class VaultDirectory(Protocol):
