@@ -82,6 +82,7 @@ class BinBuilder:
     def _build(self, one: Bin) -> BuiltBin:
         recipe = self._recipe
         nodes, listed, large = list[BuiltNode](), list[ListedNode](), dict[bytes, Binary]()
+        # Such a source lists the bin a second time when it is written; any other one is compared as it is read.
         is_listed = isinstance(self._source, ListedSource)
 
         def noted(walked: Iterable[Node]) -> Iterator[Node]:

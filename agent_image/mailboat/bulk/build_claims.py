@@ -176,6 +176,7 @@ class BuildClaim:
                 return names
             if found.host != self._driver.host and self._clock.monotonic() >= end:
                 return names
+            # alive here, as its process runs; alive elsewhere, as it renewed its claim while this driver looked
             if found.host == self._driver.host or seen not in {None, (names[-1], found.renewed_ms)}:
                 raise self._busy(found)
             seen = names[-1], found.renewed_ms

@@ -183,6 +183,7 @@ class Manifest:
         """
         buckets = groupby(self._documents.names(self._prefix), key=self._bucket_of)
         for _, names in buckets:
+            # of rows with one signature the one stored last counts: what was present once may be built now
             found = {
                 row.signature: row
                 for name in names
@@ -222,6 +223,7 @@ class Manifest:
     def _store(self, bucket: int) -> None:
         rows = self._pending.pop(bucket)
         prefix = f"{self._prefix}{bucket:05d}-"
+        # numbered behind the rows of earlier attempts, which stay
         if bucket not in self._chunks:
             names = self._documents.names(prefix)
             self._chunks[bucket] = int(names[-1].removeprefix(prefix)) + 1 if names else 0
@@ -303,6 +305,7 @@ def _bits(values: Sequence[bool]) -> pa.Buffer:
 
 
 def _weight(one: BuiltBin) -> int:
+    # about the bytes that a row takes in memory
     return len(one.payload or b"") + 150 * len(one.nodes) + 500
 
 

@@ -248,6 +248,7 @@ class BuildRun:
         self._ports.progress.begin(name, total)
         began = self._ports.clock.monotonic()
         yield
+        # a sum: a further round runs each stage again
         self._seconds[name] = self._seconds.get(name, 0.0) + self._ports.clock.monotonic() - began
 
     def _known(self, build_id: BuildId) -> Build | None:
@@ -294,6 +295,7 @@ class BuildRun:
         return {build.build_id for build in self._library.builds() if build.recipe.source != self._recipe.source}
 
     def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
+        # open until the run ends: bins are read from it while they are built
         store, problems = self._opened.enter_context(closing(BinStore())), list[Problem]()
         # before the listing: what is published while the source is listed counts as published after it
         self._cut_from = self._ports.parts.next_offset()
@@ -337,6 +339,7 @@ class BuildRun:
         self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
     ) -> BuildReport:
         build = self._without_swept(build)
+        # those of the first attempt stay: its rows lie in the buckets that they make
         if not build.borders:
             build = replace(build, borders=bins.borders)
         build, failed = self._attempt(build, bins, problems, latest)

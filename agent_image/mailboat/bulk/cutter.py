@@ -198,6 +198,7 @@ def finish_cut(items: Iterable[Loose], budget: Budget) -> Iterator[Bin | Unliste
                 units.append(found)
             case _:
                 yield found
+    # `groupby` takes neighbours only, and in walk order the units of deeper folders stand between siblings
     units.sort(key=lambda unit: key_of(parent_of(unit.path)))
     for _, siblings in groupby(units, key=lambda unit: parent_of(unit.path)):
         yield from bins_of_units(list(siblings), budget)

@@ -134,6 +134,7 @@ def cut_if_small(
     """
     found, loose, rest = list[Bin | UnlistedEntry](), list[Loose](), most_nodes
     for branch in plan_branches(source, roots, 1):
+        # one more than may be: with it there are too many, and no further ones are listed
         items = list(islice(listed_nodes(source, branch.path, is_deep=branch.is_deep), rest + 1))
         rest -= len(items)
         if rest < 0:

@@ -113,6 +113,7 @@ class TreeHash:
 
     def _close(self) -> None:
         _, name, own, children = self._open.pop()
+        # most nodes have no children: `_combine` gives the same, and takes longer
         closed = _combine(own, children) if children else sha256(own).digest()
         self._open[-1][3].append(b"%b\x00%b" % (name, closed))
 

@@ -82,6 +82,7 @@ def opened_view(text: str) -> Iterator[TargetView]:
         source = FolderSource(folder, uri=text) if folder else _PinnedSqlite(location.path, connection)
         with closing(source):
             yield _view(source, TargetLedger(connection, text), text, _held_back_at(location, connection))
+        # looked for at the end: of a generation that was pruned meanwhile some files may have been missing
         if folder is not None and not folder.is_dir():
             raise SourceChangedError(f"{text} changed so fast that the generation being read was removed")
 

@@ -98,15 +98,13 @@ def find_differences(runner: StageRunner, comparison: Comparison) -> Iterator[Ta
 
 
 def compare_stage(runner: StageRunner, comparison: Comparison) -> tuple[Stage, list[bytes]]:
-    """The stage that compares, and its work. Raises: SourceMissingError.
-
-    A target that can't be opened here is for one task, as a whole: so a target that can't be opened is reported once.
-    """
+    """The stage that compares, and its work. Raises: SourceMissingError."""
     with closing(open_source(comparison.source)) as source:
         branches = plan_branches(source, comparison.roots, runner.parallelism * BRANCHES_PER_CORE)
     opened = tuple(target for target in comparison.targets if _opens(target))
     runs = runs_of(branches, runner.parallelism * TASKS_PER_CORE) if opened else []
     works = [CompareWork(replace(comparison, targets=opened), tuple(run)) for run in runs]
+    # one task each, not one for each run of branches: its error is reported once
     whole = tuple(Branch(root, is_deep=True) for root in comparison.roots)
     works += [
         CompareWork(replace(comparison, targets=(target,)), whole)

@@ -244,6 +244,7 @@ class FolderSource:
             entries = self._folders.entries(place.disk, place.status)
         found = (name_of_entry(entry, folder=place.disk, is_at_top=place.path == "/") for entry in entries)
         names = [name for name in found if name is not None]
+        # only walks need the order of children, which is in the sidecar
         node = self._sidecar_node(place) if SIDECAR in entries and not is_by_name else None
         return ordered_names(None if node is None else node.child_order, names)
 

@@ -221,6 +221,7 @@ class _UnchangedFile(io.RawIOBase):
 
     def _check(self) -> None:
         status = os.fstat(self._file.fileno())
+        # without the time of change: a new link or other rights renew it, and the bytes stay
         now = (status.st_size, status.st_mtime_ns, status.st_ino)
         if now != (self._signature.length_bytes, self._signature.modified_ns, self._signature.inode):
             self._file.close()

@@ -100,9 +100,11 @@ class SqliteSource:
             connection = connect_reader(self._file)
             self._connections.append(connection)
             try:
+                # the whole walk sees one commit, whatever a subscriber commits meanwhile
                 connection.execute("BEGIN")
                 yield connection
             finally:
+                # else `close` was quicker, and has closed it
                 if connection in self._connections:
                     self._connections.remove(connection)
                 connection.close()

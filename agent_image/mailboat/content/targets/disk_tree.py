@@ -103,6 +103,7 @@ class DiskTree:
                 self._check_there(name, binary)
         # binaries before the sidecar that names them, unused ones after it: who reads a sidecar finds its binaries
         draft = self._staging.write("sidecar", write_sidecar(node))
+        # also true of the new one after a crash right behind its rename: the unused binaries go all the same
         had_one = self._trail.last.status(SIDECAR) is not None
         self._rename_in(draft, SIDECAR)
         self._durability.touch(self._place(SIDECAR))
@@ -135,6 +136,7 @@ class DiskTree:
         try:
             source.move(staged, here, name)
         except IsADirectoryError:
+            # the folder of the node before, which a file replaces with all that is in it
             here.remove(name)
             source.move(staged, here, name)
         self._durability.move(f"{source.place}/{staged}", self._place(name))

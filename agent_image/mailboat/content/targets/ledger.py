@@ -36,6 +36,7 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.wire import headers
 from mailboat.wire.messages import decode_message, encode_message
 
+# The count of changes never goes back: rows are stamped by it, and a position that is reset has none of its own.
 _STORE_POSITION: Final = (
     "UPDATE state SET cluster_id = ?, topic_id = ?, next_offset = ?, leader_epoch = ?, changes = max(changes, ?)"
 )
@@ -273,6 +274,7 @@ def _forget_packages(connection: sqlite3.Connection, next_offset: Offset) -> Non
     for table in ("given_up", "passed_over", "open_build", "pool_done"):
         connection.execute(f"DELETE FROM {table}")
     void_commands(connection)
+    # packages below stay imported, so calls for them are still to be made
     connection.execute("DELETE FROM after_call WHERE at_offset >= ?", (next_offset,))
     connection.execute("UPDATE state SET reports = '{}'")
 

@@ -133,6 +133,7 @@ class TargetHookCalls:
 def note_calls(connection: sqlite3.Connection, offsets: Iterable[Offset]) -> None:
     """Note calls in the transaction that is open on the connection."""
     rows = [(offset,) for offset in offsets]
+    # REPLACE: a package that is imported again is called for again, with all attempts
     connection.executemany("INSERT OR REPLACE INTO after_call (at_offset) VALUES (?)", rows)
 
 
@@ -156,25 +157,20 @@ class TargetPoolImports:
         self._connection = connection
 
     def marker(self) -> str | None:
-        """See `PoolImports.marker`."""
         ((marker,),) = self._connection.rows("SELECT pool FROM state")
         return None if marker is None else str(marker)
 
     def mark(self, marker: str) -> None:
-        """See `PoolImports.mark`."""
         self._connection.write("UPDATE state SET pool = ?", (marker,))
 
     def is_done(self, offset: Offset) -> bool:
-        """See `PoolImports.is_done`."""
         return bool(self._connection.rows("SELECT 1 FROM pool_done WHERE at_offset = ?", (offset,)))
 
     def end(self) -> Offset | None:
-        """See `PoolImports.end`."""
         ((last,),) = self._connection.rows("SELECT max(at_offset) FROM pool_done")
         return None if last is None else Offset(last + 1)
 
     def forget(self) -> None:
-        """See `PoolImports.forget`."""
         self._connection.write("DELETE FROM pool_done")
 
 
@@ -337,6 +333,7 @@ def void_commands(connection: sqlite3.Connection) -> None:
 
 def settle_command(connection: sqlite3.Connection, command: OpenCommand, answer: CommandResult | None) -> None:
     """Note what a command has done so far and, with an answer, that it is over; in the open transaction."""
+    # without an id the answer is never asked for, so the command is not remembered
     if answer is not None and command.command_id is None:
         connection.execute("DELETE FROM command WHERE sequence = ?", (command.sequence,))
         return
@@ -348,6 +345,7 @@ def settle_command(connection: sqlite3.Connection, command: OpenCommand, answer:
 def _remember(connection: sqlite3.Connection, answer: CommandResult) -> None:
     """Keep the answer for a repeated command, and send it."""
     value = encode_message(answer)[1]
+    # the row of the command, where it was open; a new row for one that is answered as it is taken
     connection.execute(
         "INSERT INTO command (command_id, verb, pub_agent_name, at_offset, removed, answer) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (command_id) DO UPDATE SET answer = excluded.answer, removed = excluded.removed",

@@ -3,7 +3,7 @@
 A node may be a directory (`name/` or `name.dir/`) with or without `.content.xml`, a document of its own (`name.xml`),
 an element in a document further up, a plain file, or several of these together; its children may be in all of them. A
 place is where a node may be; expanding it says which node is there, and where its children are. Zips and checkouts
-differ only in the files that they offer. Called by `reader.py`, `sources.py` and `subtrees.py`.
+differ only in the files that they offer. Called by `reader.py` and `sources.py`.
 """
 
 from __future__ import annotations
