@@ -86,7 +86,7 @@ def test_a_message_that_only_the_leader_has_stays_the_only_one_when_the_others_a
     is_appending = threading.Event()
     with (
         WatchedJournal(with_section(settings, append_seconds=LONG_WAIT_SECONDS), is_appending.set) as patient,
-        Engine(tmp_path / "home", journal=patient) as engine,
+        once_available(lambda: Engine(tmp_path / "home", journal=patient)) as engine,
         in_background(lambda: once_available(lambda: engine.publisher(AGENT).publish(request, source))) as publishing,
     ):
         wait_until(is_appending.is_set, "the second attempt")
@@ -98,4 +98,5 @@ def test_a_message_that_only_the_leader_has_stays_the_only_one_when_the_others_a
         found = [decode_package(item.value) for item in read_to_end(patient.reader(PACKAGES, Edge.EARLIEST))]
     assert receipt.is_repeat
     assert [item.package_id for item in found if item.request_id == "r1"] == [receipt.package_id]
-    assert {item.action for item in found} == {Action.ADD, Action.TEST}
+    # no TEST where the journal was away before it was appended: a later attempt finds the message without it
+    assert {item.action for item in found} <= {Action.ADD, Action.TEST}
