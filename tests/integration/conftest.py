@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -17,27 +16,12 @@ from mailboat.config.document import PublisherConfig, ThrottleConfig
 from mailboat.control.service import ControlService
 from mailboat.testing.wait import PATIENCE_SECONDS
 from support.control_harbour import Harbour
+from support.machine_cache import filled_once
 
 TESTS = Path(__file__).parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
 MAVEN = ("mvn", "--quiet", "--batch-mode", "--strict-checksums")
 JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m")
 CORE_COMPONENTS = "com.adobe.cq:core.wcm.components.content:2.23.4:zip"
-
-
-def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache, made once, even when several processes want it."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    place = CACHE / name
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not place.exists():
-            draft = CACHE / f"{name}.draft"
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-            make(draft)
-            draft.rename(place)
-    return place
 
 
 def run_maven(*words: str, folder: Path) -> None:
@@ -55,7 +39,7 @@ def built(project: Path) -> Path:
         shutil.copytree(project, into, dirs_exist_ok=True)
         run_maven("compile", *libraries, folder=into)
 
-    return cached(f"{project.name}-{key}", build)
+    return filled_once(f"{project.name}-{key}", build)
 
 
 class JavaProgramError(Exception):
@@ -148,7 +132,7 @@ def maven_artifact(coordinates: str) -> Path:
         copy = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy"  # newer ones insist on the parent's POM
         run_maven(copy, f"-Dartifact={coordinates}", "-DoutputDirectory=.", folder=into)
 
-    (found,) = cached(coordinates.replace(":", "-"), fetch).glob("*.zip")
+    (found,) = filled_once(coordinates.replace(":", "-"), fetch).glob("*.zip")
     return found
 
 
@@ -174,7 +158,7 @@ def spark_connectors() -> list[Path]:
         shutil.copy(pom, into)
         run_maven("dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs", folder=into)
 
-    return sorted((cached(f"spark-connectors-{key}", fetch) / "libs").glob("*.jar"))
+    return sorted((filled_once(f"spark-connectors-{key}", fetch) / "libs").glob("*.jar"))
 
 
 @pytest.fixture(scope="session")

@@ -6,15 +6,12 @@ once, into a cache; what was fetched is never committed.
 
 from __future__ import annotations
 
-import fcntl
 import filecmp
-import os
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +22,8 @@ from mailboat.subscriber.subscriber import Until
 from support.bulk_scenario import recipe_for
 from support.bulk_scenario import run as run_build
 from support.engines import Engine
+from support.machine_cache import filled_once
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
 DJANGO = "5.2.7"
 PYTHON_DOC = "python3.11-doc"
 
@@ -39,22 +36,6 @@ def run(*command: str | Path, folder: Path | None = None) -> str:
     done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command[:4]} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-@contextmanager
-def fetched(name: str, fetch: Callable[[Path], None]) -> Iterator[Path]:
-    """A folder of the cache, filled by `fetch` once, even when several processes want it."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    place = CACHE / name
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not place.exists():
-            draft = CACHE / f"{name}.draft"
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-            fetch(draft)
-            draft.rename(place)
-    yield place
 
 
 def fetch_django(into: Path) -> None:
@@ -87,11 +68,10 @@ FETCHERS = {"django": fetch_django, "python": fetch_python}
 
 
 @pytest.fixture(scope="session", params=["django", pytest.param("python", marks=LONG)])
-def tree(request: pytest.FixtureRequest) -> Iterator[Path]:
+def tree(request: pytest.FixtureRequest) -> Path:
     """A real tree of documentation."""
     version = {"django": DJANGO, "python": PYTHON_DOC}[request.param]
-    with fetched(f"{request.param}-{version}", FETCHERS[request.param]) as place:
-        yield place / "docs"
+    return filled_once(f"{request.param}-{version}", FETCHERS[request.param]) / "docs"
 
 
 def differing_files(left: Path, right: Path) -> list[str]:

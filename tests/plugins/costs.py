@@ -27,6 +27,7 @@ from hypothesis import given, is_hypothesis_test, settings
 from hypothesis import strategies as st
 from servers import SERVERS as SHARED
 from support.forks import server_cpu_seconds, stop_server
+from support.machine_cache import MADE, MAKING
 from yardstick import Pace
 
 HERE = Path(__file__).resolve().parents[1]
@@ -100,6 +101,9 @@ class Costs:
         self.is_worker = hasattr(config, "workerinput")
         self.item: pytest.Item | None = None
         self.phase = self.own = 0.0
+        self.making: list[float] = []
+        """Seconds at the beginning of what is being made for the machine's cache; one may need another."""
+        self.made = 0.0
         self.is_last = False
         self.started: list[str] = []
         self.pace = Pace()
@@ -124,7 +128,12 @@ class Costs:
         )
 
     def audit(self, event: str, _: tuple[Any, ...]) -> None:
-        """Refuse processes to unit tests. Raises: AssertionError."""
+        """Refuse processes to unit tests, and count what is made once on a machine. Raises: AssertionError."""
+        if event == MAKING:
+            self.making.append(own_seconds() + children_seconds())
+        elif event == MADE:
+            spent = own_seconds() + children_seconds() - self.making.pop()
+            self.made += 0.0 if self.making else spent
         if event in STARTS and self.item is not None and folder_of(self.item.nodeid) == NO_PROCESSES:
             self.started.append(event)
             raise AssertionError(f"a test in tests/{NO_PROCESSES} starts no process ({event}): see CONTRIBUTING.md")
@@ -143,12 +152,12 @@ class Costs:
     def measuring(self, item: pytest.Item) -> Generator[None, None, None]:
         """Around one phase of a test."""
         self.item = item
-        own, children = own_seconds(), children_seconds()
+        own, children, made = own_seconds(), children_seconds(), self.made
         try:
             yield
         finally:
             self.own = own_seconds() - own - (self.around.cpu_seconds if self.around else 0.0)
-            self.phase = self.own + children_seconds() - children
+            self.phase = self.own + children_seconds() - children - (self.made - made)
             self.item = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import time
 import tomllib
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from costs import excess, folders_beyond
+from costs import Costs, excess, folders_beyond
+from support.machine_cache import MADE, MAKING
 
 COSTLY_TESTS = 7
 """To mark another test, make one of these cheap."""
@@ -57,3 +60,22 @@ def test_a_folder_may_cost_its_budget_at_the_pace_of_the_machine() -> None:
     assert folders_beyond(costs, budgets, 1.0) == budgets
     assert folders_beyond(costs, budgets, 1.43) == {"operator": 345.0 * 1.43}
     assert folders_beyond(costs, budgets, 1.45) == {}
+
+
+def compute(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_what_is_made_once_on_a_machine_costs_no_test() -> None:
+    costs = Costs(cast("Any", SimpleNamespace()))
+    with costs.measuring(cast("Any", SimpleNamespace(nodeid="tests/contract/test_x.py::test_y"))):
+        compute(0.05)
+        costs.audit(MAKING, ())
+        compute(0.2)
+        costs.audit(MAKING, ())  # one needs another
+        compute(0.2)
+        costs.audit(MADE, ())
+        costs.audit(MADE, ())
+    assert 0.05 <= costs.phase < 0.2

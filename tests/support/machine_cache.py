@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+MAKING: Final = "support.machine_cache.making"
+MADE: Final = "support.machine_cache.made"
+"""Audit events around what is made: `tests/plugins/costs.py` counts it as the cost of no test."""
 
 
 def made_once(place: Path, make: Callable[[Path], None]) -> Path:
@@ -14,9 +21,23 @@ def made_once(place: Path, make: Callable[[Path], None]) -> Path:
     if not place.exists():
         with _locked(place), _draft(place) as draft:
             if not place.exists():
-                make(draft)
+                sys.audit(MAKING, str(place))
+                try:
+                    make(draft)
+                finally:
+                    sys.audit(MADE, str(place))
                 draft.rename(place)
     return place
+
+
+def filled_once(name: str, fill: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache, made as in `made_once`; `fill` gets a draft of it that is there, and empty."""
+
+    def make(draft: Path) -> None:
+        draft.mkdir()
+        fill(draft)
+
+    return made_once(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat" / name, make)
 
 
 @contextmanager
