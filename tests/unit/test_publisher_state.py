@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from mailboat.errors import MailboatError, StorageFailedError, StorageFullError, StorageReadOnlyError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
+from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import StoredSubscriber
@@ -309,8 +310,8 @@ def test_what_is_staged_counts_with_the_receipt_and_not_before(state: PublisherS
     published.compare(source_id, [ROOT], [node("/a")])
     assert list(published.changes()) == []
     assert published.packages(source_id) == 1
-    assert published.source_ids(LOG) == [source_id]
-    assert published.source_ids(OTHER) == []
+    assert published.followed(Action.DELETE, None, LOG) == [source_id]
+    assert published.followed(Action.DELETE, None, OTHER) == []
 
 
 def test_a_failure_while_staging_and_a_dropped_intent_leave_nothing_that_counts(state: PublisherState) -> None:

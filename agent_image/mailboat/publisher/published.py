@@ -205,15 +205,11 @@ class PublishedTrees:
         )
         return int(rows[0][0]) if rows else None
 
-    def source_ids(self, identity: LogIdentity) -> Sequence[int]:
-        """The numbers of all sources that are followed in that log."""
-        rows = self._file.rows("SELECT id FROM sources WHERE cluster_id = ? AND topic_id = ?", columns_of(identity))
-        return [int(row[0]) for row in rows]
-
     def followed(self, action: Action, uri: str | None, identity: LogIdentity) -> Sequence[int]:
         """The sources of which a package changes what is published: its own, or for a DELETE all."""
         if action is Action.DELETE:
-            return self.source_ids(identity)
+            rows = self._file.rows("SELECT id FROM sources WHERE cluster_id = ? AND topic_id = ?", columns_of(identity))
+            return [int(row[0]) for row in rows]
         found = None if uri is None else self.source_id(uri, identity)
         return () if found is None else (found,)
 
