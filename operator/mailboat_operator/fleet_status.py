@@ -120,7 +120,6 @@ class FleetStatus:
 
     async def look(self) -> StatusView:
         """The present status; several callers share one round of requests. Raises: the cluster's errors."""
-        # pages that are open at the same time share one round
         async with self._asking:
             if self.monotonic() - self._asked_at >= FRESH_SECONDS:
                 await self._ask_all(await self.agents())

@@ -195,7 +195,7 @@ def test_a_shared_pool_starts_on_a_claim_that_members_can_share_and_follows_its_
     bench.reconcile("SubscriberPool", "web")
     made = bench.found("StatefulSet", "web")["spec"]
     assert (made["replicas"], made.get("volumeClaimTemplates")) == (3, None)
-    bench.reconcile("SubscriberPool", "web")  # notes the highest number of members
+    bench.settle("SubscriberPool", "web")
     assert bench.reconcile("SubscriberPool", "web") == 0
     bench.patch("SubscriberPool", "web", {"spec": {"replicas": 1}}, "/scale")
     bench.reconcile("SubscriberPool", "web")

@@ -101,9 +101,10 @@ class Costs:
         self.is_worker = hasattr(config, "workerinput")
         self.item: pytest.Item | None = None
         self.phase = self.own = 0.0
-        self.making: list[float] = []
-        """Seconds at the beginning of what is being made for the machine's cache; one may need another."""
-        self.made = 0.0
+        self.making: list[tuple[float, float]] = []
+        """Own and children's seconds at the beginning of what is being made for the machine's cache; one may need
+        another."""
+        self.made_own = self.made_children = 0.0
         self.is_last = False
         self.started: list[str] = []
         self.pace = Pace()
@@ -130,10 +131,12 @@ class Costs:
     def audit(self, event: str, _: tuple[Any, ...]) -> None:
         """Refuse processes to unit tests, and count what is made once on a machine. Raises: AssertionError."""
         if event == MAKING:
-            self.making.append(own_seconds() + children_seconds())
+            self.making.append((own_seconds(), children_seconds()))
         elif event == MADE:
-            spent = own_seconds() + children_seconds() - self.making.pop()
-            self.made += 0.0 if self.making else spent
+            own, children = self.making.pop()
+            if not self.making:
+                self.made_own += own_seconds() - own
+                self.made_children += children_seconds() - children
         if event in STARTS and self.item is not None and folder_of(self.item.nodeid) == NO_PROCESSES:
             self.started.append(event)
             raise AssertionError(f"a test in tests/{NO_PROCESSES} starts no process ({event}): see CONTRIBUTING.md")
@@ -152,12 +155,14 @@ class Costs:
     def measuring(self, item: pytest.Item) -> Generator[None, None, None]:
         """Around one phase of a test."""
         self.item = item
-        own, children, made = own_seconds(), children_seconds(), self.made
+        own = own_seconds() - self.made_own
+        children = children_seconds() - self.made_children
         try:
             yield
         finally:
-            self.own = own_seconds() - own - (self.around.cpu_seconds if self.around else 0.0)
-            self.phase = self.own + children_seconds() - children - (self.made - made)
+            around = self.around.cpu_seconds if self.around else 0.0
+            self.own = own_seconds() - self.made_own - own - around
+            self.phase = self.own + children_seconds() - self.made_children - children
             self.item = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -49,7 +49,7 @@ FAILED = range(MAX_REMEMBERED + 20)
 class Announced:
     """The task of a subscriber that runs, and announces itself so."""
 
-    def __init__(self, said: DiscoveryMessage) -> None:
+    def __init__(self, said: DiscoveryMessage | None) -> None:
         self.said = said
 
     def report(self) -> TaskReport:
@@ -82,6 +82,20 @@ def own(workspace: Workspace, tmp_path: Path) -> Iterator[OwnSubscribers]:
     made = OwnSubscribers(workspace, [(SubscriberAgentConfig(EDGE, target), task)], SystemClock())
     yield made
     made.close()
+
+
+def test_the_queue_of_a_subscriber_that_has_not_opened_its_target_begins_at_the_position_in_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    target, identity = f"files:{tmp_path / 'edge'}", workspace.journal.identity(workspace.package_topic)
+    append(workspace, *(message(f"p{number}", paths=()) for number in range(3)))
+    with closing(open_target(target)) as opened, opened.batch() as batch:
+        batch.commit(Position(identity, Offset(3)))
+    waits: Any = Announced(None)
+    config = SubscriberAgentConfig(EDGE, target, editable=True)
+    with closing(OwnSubscribers(workspace, [(config, waits)], SystemClock())) as own:
+        assert own.queue(AUTHOR, EDGE, 0, 10).queue.count == 0
+        assert own.clear(AUTHOR, EDGE).look()[0].state == "done"
 
 
 def answer(workspace: Workspace, command_id: str) -> None:

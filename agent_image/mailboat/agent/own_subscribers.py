@@ -244,6 +244,8 @@ class OwnSubscribers:
         member, author = self._find(name), parse_agent_name(publisher)
         if not member.follows(author):
             raise QueueMissingError(f"{member.name} does not follow {author}", subscriber=member.name)
+        if member.next_offset is None:
+            member = replace(member, next_offset=_stored_position(member))
         journal, topic = self._workspace.journal, self._workspace.package_topic
         view = LogView(topic, {author}, journal.bounds(topic))
         return SubscriberQueue(member.standing(author), view, PageReader(view, journal))
@@ -355,6 +357,15 @@ def _lag(member: SubscriberStatus, end: int) -> int | None:
     """Messages after the position of a subscriber; None before it has one."""
     start = member.pending_from
     return None if start is None else member.queued + max(0, end - start)
+
+
+def _stored_position(member: SubscriberStatus) -> Offset | None:
+    """Where its target stands, for a subscriber that has not opened it: it waits for the lock, or has ended."""
+    if member.target is not None:
+        with suppress(MailboatError), opened_ledger(member.target) as ledger:
+            position = ledger.position()
+            return None if position is None else position.next_offset
+    return None
 
 
 def _places_of(member: SubscriberStatus) -> list[GivenUpPlace]:

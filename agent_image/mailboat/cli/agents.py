@@ -99,7 +99,6 @@ def run(
         finally:
             # The server first, as its requests use the process; one deadline, as a supervisor kills both at its end.
             deadline = process.deadline()
-            # the server first: its calls use what the process closes
             server.stop(deadline)
             code = process.stop(deadline)
     _end(code, received)

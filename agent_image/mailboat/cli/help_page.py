@@ -130,7 +130,7 @@ class CommandEntry(NamedTuple):
     Attributes:
         module: The module of this folder that defines it.
         summary: The first sentence of its help.
-        is_remote: Whether an agent answers all of it, so that `kubectl mailboat` offers it.
+        is_remote: Whether all of it works through an agent, so that `kubectl mailboat` offers it.
     """
 
     module: str

@@ -116,7 +116,10 @@ def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
 
 
 def plan_removal(queue: SubscriberQueue, item_ids: Sequence[str]) -> ClearPlan | None:
-    """What removes these items, and all before the last of them. Raises: as `plan_remove`; UsageError for no id."""
+    """What removes these items, and all before the last of them.
+
+    Raises: as `plan_remove`; UsageError for a malformed id.
+    """
     return queue.plan_remove([parse_entry_id(item_id) for item_id in item_ids])
 
 

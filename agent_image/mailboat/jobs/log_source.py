@@ -90,11 +90,11 @@ class LogSource:
         return self._polled(offer.worker, held)
 
     def poll_without_reading(self, offer: Offer, free: int, held: Collection[CallId]) -> PollResult:
-        """Poll by what was read so far, for callers that follow the topic themselves."""
+        """Poll for callers that follow the topic themselves: reads no more than what it appends."""
         return self._take(offer, free, held, self._clock.monotonic()) or self._polled(offer.worker, held)
 
     def _take(self, offer: Offer, free: int, held: Collection[CallId], now: float) -> PollResult | None:
-        """Append what is due, and claim; None where nothing was claimed, and nothing else changed."""
+        """Append what is due, and claim; None where the worker gets no news."""
         self._announce(offer, now)
         self.fire()
         if self._has_more(offer.worker, held):

@@ -300,7 +300,8 @@ class KafkaTopics:
                 self.state(topic)
                 if deadline.is_over():
                     raise JournalUnavailableError(
-                        f"deleting topic {topic} failed: the controller removed it, but a broker still has it",
+                        f"deleting topic {topic} failed: the controller removed it, but a broker still has it, or a "
+                        "topic of this name was made again",
                         next_step="wait until `mailboat journal topics` no longer lists it",
                         topic=topic,
                     )

@@ -7,6 +7,7 @@ batches. Called by `mailboat journal bench`.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import uuid
@@ -16,9 +17,11 @@ from typing import Final
 from mailboat.api.archive import BatchRate, BenchPlan, JournalFigures, Latency
 from mailboat.clock import Clock, Deadline
 from mailboat.config.topic_settings import TopicSettings
-from mailboat.errors import MailboatError
+from mailboat.errors import JournalUnavailableError, MailboatError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits
 from mailboat.model.identifiers import TopicName
+
+_LOG = logging.getLogger(__name__)
 
 BATCHES: Final = (1, 10, 100, 1000)
 _SEED: Final = 1_846
@@ -31,14 +34,19 @@ _READ: Final = ReadLimits(max_records=1000, max_bytes=8 * 1024 * 1024)
 def measure_journal(journal: Journal, topic_prefix: str, plan: BenchPlan, clock: Clock) -> JournalFigures:
     """Measure, on a topic that is removed afterwards.
 
-    Raises: MessageTooLargeError, JournalUnavailableError, JournalAccessDeniedError; the topic is removed all the same.
+    Raises: MessageTooLargeError, JournalUnavailableError, JournalAccessDeniedError; the topic is removed all the same,
+    or a warning names it.
     """
     topic = TopicName(f"{topic_prefix}mailboat-bench-{uuid.uuid4().hex[:8]}")
     journal.ensure_topic(topic, TopicSettings(retention_seconds=3600.0, max_message_bytes=plan.message_bytes))
     try:
         return _Bench(journal, topic, plan, clock).run()
     finally:
-        journal.upkeep.delete_topic(topic)
+        # caught: the figures, or the error of the measurement, say more than this one
+        try:
+            journal.upkeep.delete_topic(topic)
+        except JournalUnavailableError as error:
+            _LOG.warning("the topic %s of the measurement may be left: %s", topic, error)
 
 
 class _Bench:

@@ -409,10 +409,10 @@ class PackageImport:
                 return self._given_up(attempt, failure, cause)
 
     def _given_up(self, attempt: _Attempt, failure: Failure, cause: FailureCause) -> Result:
-        now_ms = milliseconds_now(self._ports.clock)
         try:
             with self._opened(attempt) as target:
                 position = _position(target, attempt.view)
+                now_ms = milliseconds_now(self._ports.clock)  # once the target is open: another member may hold it long
                 if unexpired(target.ledger.commands.suspension(), self._ports.clock) is not None:
                     return _SUSPENDED
                 if not _is_done(target, attempt.offset):

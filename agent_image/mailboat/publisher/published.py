@@ -4,7 +4,7 @@ Only sources that `publish_changed` has seen are followed. What a package will c
 taken over with its receipt, so that memory and log can't part over a crash, nor over another process that builds for
 the same request. Each source remembers its last package, whose loss from the log puts all of it in doubt. All in SQLite
 tables, sorted as paths are walked, so a tree of a million nodes needs no memory. Part of `PublisherState`, whose
-transactions it uses. It takes no lock: `StateFile` says which threads may call it.
+transactions it uses. `StateFile` says which threads may use which of its methods.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ _STAGED_SCHEMA: Final = (
 )""",
     "CREATE INDEX staged_by_package ON staged (package_id, rank)",
 )
-# The columns of `event_audience` are the attributes of `StoredSubscriber`.
+# The columns of `event_audience` are what `StoredSubscriber` has, its queue name in two.
 _EVENT_SCHEMA: Final = (
     """CREATE TABLE event_cursors (
     reader TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL,
@@ -120,8 +120,8 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
 class StateFile:
     """The open file. Failures come as ours.
 
-    `rows` and `transaction` are for all threads. `connection` is for `PublishedTrees` alone, which takes no guard: only
-    the thread that publishes calls it, or one within `transaction` or `PublisherLocks.exclusive`, which hold the guard.
+    `rows`, `execute` and `transaction` are for all threads. `connection` is for what runs within `transaction`, and for
+    `PublishedTrees.compare`, which takes no guard: one thread at a time publishes.
     """
 
     def __init__(self, path: Path, synchronous: Synchronous = "FULL") -> None:

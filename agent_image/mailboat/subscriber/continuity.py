@@ -260,7 +260,7 @@ def plan_report_starts(
     starts: dict[AgentName | None, ReportStart | None] = {name: _ended(one, start) for name, one in known.items()}
     for name in followed:
         if name in known or None in known:
-            # None stands for all publishers: a name that is followed now was followed as one of them.
+            # None stands for all publishers, of which this is one.
             one = known.get(name, known.get(None))
             starts[name] = ReportStart(start) if one is None or one.until is not None else one
         else:
@@ -270,7 +270,7 @@ def plan_report_starts(
 
 def _moved(one: ReportStart | None, position: Offset, start: Offset) -> ReportStart | None:
     if one is None or (one.until is None and start > position):
-        # Over an accepted gap: nothing is known of what it held.
+        # Over an accepted gap nothing is known of what it held; earlier versions stored None.
         return None if one is None else ReportStart(start)
     if start >= one.offset and (one.until is None or start >= one.until):
         return one

@@ -360,7 +360,7 @@ class ReadinessGauge:
             still_seconds=now - self._advanced_at,
             attempts=statistics.attempts,
             latency_seconds=self._latency_seconds,
-            # Where others hold it up, what waits says nothing about this subscriber.
+            # Where it has nothing to do, or may not, what waits says nothing about this subscriber.
             waiting_seconds=None if is_held_up or self._at_hand_ms is None else self._age_seconds(self._at_hand_ms),
         )
 

@@ -274,6 +274,6 @@ class Fetch:
         self._done.set()
 
     def _check(self) -> None:
-        # Without the lock: a drop that is seen late costs one more piece.
+        # Without the lock: a drop that is seen late costs one more chunk.
         if self._is_dropped:
             raise FetchDroppedError

@@ -28,7 +28,7 @@ R = TypeVar("R")
 _QUOTED: Final = 60
 _PLAIN_NAMES: Final = {str: "a string", int: "an integer", float: "a number", bool: "a boolean"}
 _NUMBERS: Final = (int, float)
-# All but tab, line feed and carriage return; half surrogates cannot be encoded.
+# ASCII control characters but tab, line feed and carriage return; half surrogates cannot be encoded.
 _UNWANTED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 

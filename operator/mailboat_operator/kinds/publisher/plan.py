@@ -128,7 +128,7 @@ def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) 
 def known_pools(
     before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None
 ) -> list[KnownPool]:
-    """What to note: every existing pool, and deleted ones as long as a member is registered."""
+    """What to note: existing pools, and deleted ones as long as a member is registered; at most MOST_KNOWN_POOLS."""
     known = {pool.name: pool for pool in before}
     for pool in pools:
         name, most = pool.metadata.name, max(pool.spec.replicas, pool.status.most_replicas or 0)
@@ -139,7 +139,7 @@ def known_pools(
     # members are to be deregistered, also after a restart of the operator.
     kept = [pool for pool in known.values() if pool.name in there or fleet is None or any(_of(pool, fleet))]
     # Deleted pools are listed first: the members of one that is cut off are never deregistered, and publishers wait for
-    # them until they forget them, an hour later. An existing pool that is cut off is listed as soon as there is room.
+    # them until they forget them, an hour later. So it is with an existing pool that is deleted while it is cut off.
     return sorted(kept, key=lambda pool: (pool.name in there, pool.name))[:MOST_KNOWN_POOLS]
 
 
