@@ -204,7 +204,8 @@ class ReadinessConfig(Section):
     max_lag_seconds: Annotated[
         float | None,
         Setting(
-            "Age of the next package beyond which the subscriber is not ready. null: no limit.",
+            "Age of the next package beyond which a subscriber that stands still is not ready, until half of it. "
+            "null: no limit.",
             minimum=1,
         ),
     ] = None

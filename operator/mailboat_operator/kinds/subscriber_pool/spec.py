@@ -149,7 +149,8 @@ class Readiness(ReadinessConfig):
     max_lag_seconds: Annotated[
         float | None,
         Field(
-            "Age of the next package beyond which the member is not ready. Default: no limit.",
+            "Age of the next package beyond which a member that stands still is not ready, until half of it. "
+            "Default: no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = None
