@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.bulk.bin_builder import BinBuilder
 from mailboat.bulk.build_records import Problem, Recipe, filter_of
-from mailboat.bulk.cut_plan import plan_of
+from mailboat.bulk.cut_summary import summary_of
 from mailboat.bulk.cutter import (
     MAX_NODES,
     MAX_PATH_BYTES,
@@ -291,9 +291,9 @@ def test_what_can_not_be_read_is_told_with_its_path_and_the_rest_is_cut(tmp_path
 
 def test_a_plan_sums_up_and_shows_the_largest_packages(tmp_path: Path) -> None:
     source = write_site(tmp_path, {"large.bin": b"x" * 900, "a/1": "1", "a/2": "22"})
-    plan = plan_of(cut_whole(source, (ROOT,), Budget(100, 10)))
-    assert (plan.packages, plan.skeleton, plan.nodes, plan.content_bytes) == (2, 0, 4, 903)
-    assert (plan.largest_bytes, [item.roots for item in plan.largest]) == (900, [("/large.bin",), ("/a",)])
+    summary = summary_of(cut_whole(source, (ROOT,), Budget(100, 10)))
+    assert (summary.packages, summary.skeleton, summary.nodes, summary.content_bytes) == (2, 0, 4, 903)
+    assert (summary.largest_bytes, [item.roots for item in summary.largest]) == (900, [("/large.bin",), ("/a",)])
 
 
 def test_roots_below_others_are_dropped_and_none_is_an_error() -> None:

@@ -10,7 +10,7 @@ from mailboat.api.records import BuildFollowerView, BuildView
 from mailboat.bulk.build_records import Problem, Recipe
 from mailboat.bulk.build_registry import Build
 from mailboat.bulk.build_reports import BuildReport
-from mailboat.bulk.cut_plan import CutPlan, NameCollisions, plan_of
+from mailboat.bulk.cut_summary import CutSummary, NameCollisions, summary_of
 from mailboat.bulk.cutter import Bin, BinKind, Budget
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.bulk.spark.stages import StageFigures
@@ -60,8 +60,8 @@ def test_a_plan_shows_its_largest_packages_and_what_is_left_out() -> None:
         Bin(BinKind.CONTENT, (NodePath("/a"), NodePath("/b")), 2_000_000, 1_500, b"a" * 32),
         Bin(BinKind.CONTENT, (NodePath("/c"),), 3_000, 2, b"c" * 32),
     ]
-    plan = plan_of([*bins, UnlistedEntry(NodePath("/odd"), PathRefusedError("a pipe"))])
-    assert lines_of(plan_report(plan)) == [
+    summary = summary_of([*bins, UnlistedEntry(NodePath("/odd"), PathRefusedError("a pipe"))])
+    assert lines_of(plan_report(summary)) == [
         "3 packages: 1 split folder, 2 complete subtrees; 1,503 nodes, 2.0 MB",
         "LARGEST PACKAGES   CONTENT   NODES   PATHS",
         "/a                  2.0 MB   1,500       2",
@@ -73,7 +73,7 @@ def test_a_plan_shows_its_largest_packages_and_what_is_left_out() -> None:
 
 
 def test_a_plan_of_nothing_says_so() -> None:
-    assert lines_of(plan_report(CutPlan(0, 0, 0, 0, 0, (), ())))[-1] == "nothing to build"
+    assert lines_of(plan_report(CutSummary(0, 0, 0, 0, 0, (), ())))[-1] == "nothing to build"
 
 
 def test_a_build_tells_packages_bytes_times_and_skew() -> None:
@@ -150,7 +150,7 @@ def test_a_plan_shows_names_that_differ_in_case(tmp_path: Path) -> None:
         tmp_path,
         {"a/Readme.txt": "x", "a/README.txt": "y", "b/one": "1", "B/two": "2", "c/e\u0301": "1", "c/\u00e9": "2"},
     )
-    found = plan(tmp_path, Budget())
+    found = summary_of_folder(tmp_path, Budget())
     assert [item.path for item in found.refused] == ["/a/Readme.txt", "/b", "/c/\u00e9"]
     assert lines_of(plan_report(found))[-4:] == [
         "disks that ignore case refuse, and so does a build with limits.refuse_collisions:",
@@ -158,12 +158,12 @@ def test_a_plan_shows_names_that_differ_in_case(tmp_path: Path) -> None:
         "  /b  LimitExceeded: 'B' and 'b' differ in case or Unicode form only",
         "  /c/\u00e9  LimitExceeded: 'e\u0301' and '\u00e9' differ in case or Unicode form only",
     ]
-    assert plan(tmp_path, Budget(1, 1)).refused == ()
+    assert summary_of_folder(tmp_path, Budget(1, 1)).refused == ()
 
 
-def plan(folder: Path, budget: Budget) -> CutPlan:
+def summary_of_folder(folder: Path, budget: Budget) -> CutSummary:
     collisions = NameCollisions()
-    return plan_of(cut_whole(FolderSource(folder), [ROOT], budget, collisions.watch), collisions)
+    return summary_of(cut_whole(FolderSource(folder), [ROOT], budget, collisions.watch), collisions)
 
 
 def test_status_shows_builds_that_were_begun_and_not_ended() -> None:

@@ -13,7 +13,7 @@ import typer
 
 from mailboat.bulk.build_claims import BuildClaim, claimed_build, this_driver
 from mailboat.bulk.build_records import BuildRequest, Problem
-from mailboat.bulk.cut_plan import NameCollisions, plan_of
+from mailboat.bulk.cut_summary import NameCollisions, summary_of
 from mailboat.bulk.cutter import Budget
 from mailboat.bulk.identity import checked_build_id
 from mailboat.bulk.source_branches import cut_whole, outermost
@@ -116,7 +116,7 @@ def plan(session: Session, cutting: CutOptions, source: SourceArgument, paths: R
     collisions = NameCollisions()
     with closing(open_source(source, identity=cutting.file_identity)) as opened:
         roots = outermost(_roots_of(source, paths))
-        found = plan_of(cut_whole(opened, roots, _budget_of(cutting), collisions.watch), collisions)
+        found = summary_of(cut_whole(opened, roots, _budget_of(cutting), collisions.watch), collisions)
     session.show(plan_report(found))
     _end_by_problems(found.problems)
 

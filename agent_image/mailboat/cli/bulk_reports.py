@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mailboat.bulk.build_records import Problem
     from mailboat.bulk.build_registry import Build
     from mailboat.bulk.build_reports import BuildReport
-    from mailboat.bulk.cut_plan import CutPlan
+    from mailboat.bulk.cut_summary import CutSummary
     from mailboat.bulk.spark.stages import StageFigures
     from mailboat.bulk.spark.verification import TargetDifference
 
@@ -43,7 +43,7 @@ def _problem_documents(problems: Sequence[Problem]) -> list[dict[str, str]]:
     return [problem._asdict() for problem in problems]
 
 
-def plan_report(found: CutPlan) -> Report:
+def plan_report(found: CutSummary) -> Report:
     """How a tree would be cut."""
     largest = [
         {"kind": str(package.kind), "first_root": package.roots[0], "roots": len(package.roots), "nodes": package.nodes}
@@ -64,7 +64,7 @@ def plan_report(found: CutPlan) -> Report:
     return Report(document, [package.roots[0] for package in found.largest], lambda: list(_plan_blocks(found)))
 
 
-def _plan_blocks(found: CutPlan) -> Iterator[Block]:
+def _plan_blocks(found: CutSummary) -> Iterator[Block]:
     yield (
         f"{count_text(found.packages, 'package')}: {count_text(found.skeleton, 'split folder')},"
         f" {count_text(found.content, 'complete subtree')}; {count_text(found.nodes, 'node')},"

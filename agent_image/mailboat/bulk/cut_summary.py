@@ -13,7 +13,7 @@ from mailboat.model.paths import ROOT, NodePath, folded_name, is_within, name_of
 
 
 @dataclass(frozen=True, slots=True)
-class CutPlan:
+class CutSummary:
     """How a tree would be cut.
 
     Attributes:
@@ -87,7 +87,7 @@ def _carries(one: Bin, path: NodePath) -> bool:
     return any(is_within(path, root) for root in one.roots)
 
 
-def plan_of(found: Iterable[Bin | UnlistedEntry], collisions: NameCollisions | None = None) -> CutPlan:
+def summary_of(found: Iterable[Bin | UnlistedEntry], collisions: NameCollisions | None = None) -> CutSummary:
     """Summarise a cut. Memory is bounded by the size of the report."""
     refused = list[Problem]()
     skeleton = content = nodes = content_bytes = 0
@@ -104,4 +104,4 @@ def plan_of(found: Iterable[Bin | UnlistedEntry], collisions: NameCollisions | N
         content_bytes += part.content_bytes
         largest = sorted([*largest, part], key=lambda each: (-each.content_bytes, each.order))[:_SHOWN]
     top = largest[0].content_bytes if largest else 0
-    return CutPlan(skeleton, content, nodes, content_bytes, top, tuple(largest), tuple(problems), tuple(refused))
+    return CutSummary(skeleton, content, nodes, content_bytes, top, tuple(largest), tuple(problems), tuple(refused))
