@@ -15,6 +15,7 @@ from typing import Self
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.config.topic_settings import TopicSettings
+from mailboat.journal.embedded_topics import differences_of, first_within, settings_as_text
 from mailboat.journal.port import (
     Border,
     NewRecord,
@@ -26,7 +27,6 @@ from mailboat.journal.port import (
 )
 from mailboat.journal.refusals import check_sizes, journal_closed, out_of_range, topic_missing, topic_replaced
 from mailboat.journal.start_offset import starting_offset
-from mailboat.journal.topic_settings import differences_of, first_within, settings_as_text
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
 

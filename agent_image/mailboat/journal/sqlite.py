@@ -19,6 +19,7 @@ from typing import Final, Literal, Self, TypeVar
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.config.topic_settings import TopicSettings
 from mailboat.frozen import Frozen
+from mailboat.journal.embedded_topics import differences_of, first_within, settings_as_text
 from mailboat.journal.header_codec import decode_headers
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference
 from mailboat.journal.refusals import journal_closed, out_of_range, topic_missing
@@ -27,7 +28,6 @@ from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader
 from mailboat.journal.sqlite_schema import create_file, open_file, record_table, record_table_ddl
 from mailboat.journal.sqlite_writer import BUSY_WAIT_SECONDS, SqliteWriter, WriterCounts, file_identity, find_topic
 from mailboat.journal.start_offset import starting_offset
-from mailboat.journal.topic_settings import differences_of, first_within, settings_as_text
 from mailboat.journal.wakeup import Listener
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity, Position
