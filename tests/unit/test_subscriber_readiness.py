@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.config.document import ReadinessConfig
 from mailboat.model.identifiers import Offset
-from mailboat.subscriber.figures import (
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.readiness import (
     Readiness,
     ReadinessFacts,
     ReadinessGauge,
     ReadyReason,
-    SubscriberPhase,
-    SubscriberStatistics,
     decide_readiness,
 )
 from mailboat.testing.clocks import ManualClock

@@ -19,10 +19,11 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import Position
 from mailboat.subscriber.failures import Redriven, StillGivenUp, Verdict
-from mailboat.subscriber.figures import ImportedBatch, ReadinessGauge, SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.hooks import AfterCalls
 from mailboat.subscriber.importer import BatchOutcome
 from mailboat.subscriber.piece_store import PieceStore
+from mailboat.subscriber.readiness import ReadinessGauge
 from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.tracing import TracedPackage
 from mailboat.wire.messages import readable_message
