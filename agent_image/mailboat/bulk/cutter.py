@@ -24,7 +24,7 @@ import msgspec
 from mailboat.content.keys import Key, key_of
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
-from mailboat.model.requests import MAX_PATHS
+from mailboat.model.requests import BULK_CONTENT_BYTES, BULK_NODES, MAX_PATHS
 
 MAX_PATH_BYTES: Final = 128 * 1024
 """Of all roots of one package: its message names each of them."""
@@ -44,8 +44,8 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         max_nodes: Nodes; `MAX_NODES` at most.
     """
 
-    max_content_bytes: int = 4 * 1024 * 1024
-    max_nodes: int = 2_000
+    max_content_bytes: int = BULK_CONTENT_BYTES
+    max_nodes: int = BULK_NODES
 
     def has_room_for(self, content_bytes: int, nodes: int) -> bool:
         """Whether a package may carry that."""

@@ -27,9 +27,11 @@ from mailboat.composition.environment import variable
 from mailboat.composition.home import Home, configured_home
 from mailboat.composition.source_openers import absolute_source, open_source
 from mailboat.composition.workspace import Workspace, prepare
+from mailboat.config.section_keys import MEBIBYTE
 from mailboat.errors import BuildMissingError, UsageError
 from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.requests import BULK_CONTENT_BYTES, BULK_NODES
 from mailboat.publisher.publisher import replaced_roots
 
 if TYPE_CHECKING:
@@ -72,8 +74,10 @@ class SparkOptions(NamedTuple):
 class CutOptions(NamedTuple):
     """How the tree is cut."""
 
-    budget: Annotated[str, typer.Option("--budget", metavar="SIZE", help="Maximum content per package.")] = "4MiB"
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Maximum nodes per package.")] = 2000
+    budget: Annotated[str, typer.Option("--budget", metavar="SIZE", help="Maximum content per package.")] = (
+        f"{BULK_CONTENT_BYTES // MEBIBYTE}MiB"
+    )
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Maximum nodes per package.")] = BULK_NODES
     file_identity: Annotated[
         FileIdentity,
         typer.Option(

@@ -19,6 +19,10 @@ from mailboat.model.paths import NodePath, parse_path
 
 MAX_PATHS: Final = 500
 MAX_USER_LENGTH: Final = 200
+BULK_CONTENT_BYTES: Final = 4 * 1024 * 1024
+"""Of one package of a bulk build, unless it says otherwise; here, as the operator has the same default."""
+BULK_NODES: Final = 2_000
+"""Of one package of a bulk build, unless it says otherwise."""
 _SHOWN: Final = 40
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from mailboat.frozen import Frozen
+from mailboat.model.requests import BULK_CONTENT_BYTES, BULK_NODES
 
 from mailboat_operator.definition.conditions import Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
@@ -110,8 +111,8 @@ def _unchangeable(name: str) -> Rule:
 class Budget(Frozen):
     """How large one package may become; a single larger node travels alone."""
 
-    size_bytes: Annotated[int, Field("Bytes of properties and binaries per package.", form=SIZE)] = 4 * _MEBIBYTE
-    nodes: Annotated[int, Field("Nodes per package.", minimum=1, maximum=1_000_000)] = 2000
+    size_bytes: Annotated[int, Field("Bytes of properties and binaries per package.", form=SIZE)] = BULK_CONTENT_BYTES
+    nodes: Annotated[int, Field("Nodes per package.", minimum=1, maximum=1_000_000)] = BULK_NODES
 
 
 class Driver(Frozen):
