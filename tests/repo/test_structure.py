@@ -46,8 +46,8 @@ LIBRARIES = {
 """Modules that assign attributes of objects of a library, which takes its settings so."""
 RECORDS = {
     "journal/sqlite_writer": "its counts",
-    "filevault/aggregates": "the tree that it builds from documents",
-    "filevault/layout": "the folders that are open",
+    "filevault/layout_reader": "the tree that it builds from documents",
+    "filevault/layout_writer": "the folders that are open",
     "filevault/patterns": "the group that it reads",
     "queues/log_view": "its counts",
     "subscriber/piece_store": "its counts, and the packages that it collects",

@@ -18,7 +18,7 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES
-from mailboat.packages.filevault.layout import MAX_ELEMENT_DEPTH
+from mailboat.packages.filevault.layout_writer import MAX_ELEMENT_DEPTH
 from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.testing import trees
 from mailboat.testing.examples import examples

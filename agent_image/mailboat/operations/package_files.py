@@ -37,7 +37,7 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, add_request, check_request
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.inspection import problems_of, read_entries
-from mailboat.packages.filevault.layout import POLICY_TYPES
+from mailboat.packages.filevault.layout_writer import POLICY_TYPES
 from mailboat.packages.filevault.properties import package_id
 from mailboat.packages.port import (
     AC_HANDLING,

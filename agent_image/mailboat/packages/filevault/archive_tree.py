@@ -1,4 +1,4 @@
-"""The folder `jcr_root` of a zip as the files and directories that `aggregates.py` reads, and its binaries."""
+"""The folder `jcr_root` of a zip as the files and directories that `layout_reader.py` reads, and its binaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder `jcr_root` of a checkout as the files and directories that `aggregates.py` reads.
+"""The folder `jcr_root` of a checkout as the files and directories that `layout_reader.py` reads.
 
 Directories are listed when they are asked for. Links, sockets and files that change while they are read are treated as
 in any source folder (`content/sources/folder_entries.py`). What tools leave in checkouts is not content.

@@ -25,7 +25,7 @@ from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, Ent
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, format_filter
 from mailboat.packages.filevault.jcr_rules import NodeChecker
-from mailboat.packages.filevault.layout import Layout, LayoutSettings
+from mailboat.packages.filevault.layout_writer import Layout, LayoutSettings
 from mailboat.packages.filevault.pattern_reach import with_roots_in_between
 from mailboat.packages.filevault.properties import (
     MAX_PROPERTIES_BYTES,

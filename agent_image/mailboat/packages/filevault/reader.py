@@ -20,7 +20,6 @@ from mailboat.model.filters import MAX_RULES, FilterSet, WorkspaceFilter
 from mailboat.model.namespaces import SingleNamespaces
 from mailboat.model.nodes import FILE_TYPE, Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath, is_within, parse_path, paths_above
-from mailboat.packages.filevault.aggregates import Aggregates, Place, refuse_bad_name, refuse_collisions
 from mailboat.packages.filevault.archive_reader import Archive
 from mailboat.packages.filevault.archive_tree import (
     ArchiveDirectory,
@@ -31,6 +30,7 @@ from mailboat.packages.filevault.archive_tree import (
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, Element, SurveyPrefixes
 from mailboat.packages.filevault.elements import NodeText, Refer, build_record
 from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
+from mailboat.packages.filevault.layout_reader import Aggregates, Place, refuse_bad_name, refuse_collisions
 from mailboat.packages.filevault.names import CONTENT_XML
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties, replaces_root
 from mailboat.packages.filevault.vault_files import INLINE_BINARY_BYTES, VaultDirectory
@@ -254,7 +254,7 @@ class _Selection:
 class _Subtrees:
     """Reads documents that nothing is nested in straight into records: the usual package is one of them.
 
-    Gives what walking the places of `aggregates.py` gives, without making a place for each element; a test holds the
+    Gives what walking the places of `layout_reader.py` gives, without making a place for each element; a test holds the
     two together. Only for subtrees that are covered as a whole.
     """
 

@@ -24,13 +24,13 @@ from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NamespaceTable, SingleNamespaces
 from mailboat.model.nodes import Node, ordered_names
 from mailboat.model.paths import ROOT, NodePath, paths_above
-from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive_reader import Archive
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT, content_root
 from mailboat.packages.filevault.checkout import CheckoutDirectory
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, declarations_in
 from mailboat.packages.filevault.elements import NodeText
 from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, parse_filter
+from mailboat.packages.filevault.layout_reader import Aggregates, Place
 from mailboat.packages.filevault.pattern_reach import coverage_below, filter_within
 from mailboat.packages.filevault.properties import (
     MAX_PROPERTIES_BYTES,
