@@ -3,7 +3,7 @@
 Has the little of HTTP that it needs.
 
 Redirects are not followed: the token is for the configured host. Answers are read up to a limit and discarded. It uses
-the standard library because httpx2 limits each read and not the whole post (docs/decisions/0018-http-client.md).
+the standard library because agents do not load httpx2 (docs/decisions/0018-http-client.md).
 """
 
 from __future__ import annotations
