@@ -135,13 +135,15 @@ class FolderHandle:
                 try:
                     # With `dir_fd` it walks by descriptors, and refuses a link that takes the place of a folder.
                     shutil.rmtree(name, dir_fd=self.descriptor)
-                except FileNotFoundError:  # another process removes it, too
+                # another process removes it, too
+                except FileNotFoundError:
                     return True
                 except OSError as error:
                     exchanges += 1
                     if error.errno not in _EXCHANGED or exchanges > _MOST_EXCHANGES:
                         raise
-                    continue  # it became a link after the first look: the link is removed
+                    # it became a link after the first look: the next `unlink` removes that
+                    continue
             return True
 
     def move(self, name: str, into: FolderHandle, new_name: str) -> None:
@@ -209,10 +211,8 @@ class FolderTrail:
 
 
 def make_path(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
-    """Make a folder and those that lead to it, with that mode at most: `mkdir` gives it to the last one alone.
-
-    Raises: OSError.
-    """
+    """Make a folder and those that lead to it, with that mode at most. Raises: OSError."""
+    # One by one: `mkdir` with `parents` gives the mode to the last folder alone.
     for place in reversed([folder, *folder.parents]):
         if not place.is_dir():
             place.mkdir(mode=mode, exist_ok=True)
@@ -261,7 +261,8 @@ def _check_regular(descriptor: int, place: str, expected: os.stat_result | None)
 
 def _refuse_link(error: OSError, place: str, status: os.stat_result | None) -> None:
     """Linux says ELOOP of a link that is opened as a file, and ENOTDIR of one that is opened as a folder."""
-    if error.errno == errno.ELOOP:  # no second look: what was a link may have been exchanged since
+    # no second look: what was a link may have been exchanged since
+    if error.errno == errno.ELOOP:
         raise ForeignEntryError(errno.ELOOP, "is a link", place) from error
     if error.errno not in {errno.ENOTDIR, errno.ENXIO}:
         return

@@ -208,7 +208,8 @@ class Worker:
         self.succeeded()
         if pause is None:
             return True
-        if pause > 0 and not self._stopping.is_set():  # a stop that came before the last wake-up was taken back
+        # A stop right before `clear` in `_take_turns` has lost its wake-up: only the flag still says so.
+        if pause > 0 and not self._stopping.is_set():
             self._beat(pause)
             # on the wake-up, which a stop gives as well
             self._clock.wait(self._woken, pause)
@@ -226,7 +227,8 @@ class Worker:
             self._failures_in_row += 1
             self._log_failure(error, pause)
             # Only a stop or `retry` ends this pause: a wake-up would bring the same failure again at once.
-            if not self._stopping.is_set():  # a stop that came before the last `clear` was taken back
+            # The flag is asked first: a stop right before the last `clear` has lost its wake-up.
+            if not self._stopping.is_set():
                 self._beat(pause)
                 self._clock.wait(self._pause_over, pause)
             return False

@@ -167,7 +167,6 @@ class Brokers:
         return {name: await self._done(action, asked[name]) for name, action in actions.items()}
 
     def _listing(self) -> Future[ClusterMetadata]:
-        """The call blocks: it gets a thread of its own, which the end of the process does not wait for."""
         future: Future[ClusterMetadata] = Future()
         # a running future can't be cancelled: else `set_result` raises InvalidStateError when the caller has gone
         future.set_running_or_notify_cancel()
@@ -178,6 +177,7 @@ class Brokers:
             except BaseException as raised:  # noqa: BLE001  # an unresolved future would leave the caller to its time-out
                 future.set_exception(raised)
 
+        # The call blocks, so it gets a thread; a daemon, as the end of the process must not wait for it.
         threading.Thread(target=ask, name="brokers", daemon=True).start()
         return future
 
@@ -234,7 +234,7 @@ def _new_topic(wanted: TopicWanted) -> NewTopic:
 
 
 def _changed(action: Configure) -> ConfigResource:
-    """These keys are set, and no others."""
+    # SET by key: keys that the action does not name stay as they are.
     entries = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in action.changes.items()
     ]

@@ -139,7 +139,8 @@ class ExternalParts(Frozen):
 def _hooks_of(subscription: Subscription, clock: Clock) -> Hooks | None:
     if subscription.hooks == HooksConfig():
         return None
-    from mailboat.agent.command_hooks import Hooks  # subprocess and tempfile: a tenth of what a restart may cost
+    # here: subprocess and tempfile cost a tenth of what a restart may cost
+    from mailboat.agent.command_hooks import Hooks
 
     return Hooks(subscription.hooks, subscription.name, clock)
 
@@ -174,6 +175,7 @@ class SubscriberProcess:
             )
             ports = self._reports.import_ports(processors).on(self._target)
             self._subscriber = Subscriber(settings, replace(ports, observer=self))
+            # last: a failure after it would leave the name held, since only the target is closed below
             self._hold = SubscriberLock(workspace.home.lock_file(subscription.name), subscription.name)
         except BaseException:
             # it holds the target's lock: the next attempt of this process would find the target busy
@@ -196,7 +198,8 @@ class SubscriberProcess:
 
     def run(self, until: Until) -> SubscriberStatistics:
         """Import until caught up, or until stopped. Raises: as `Subscriber.run`."""
-        with suppress(RetryableError):  # `Subscriber.run` waits for the journal
+        # no reason to end: `Subscriber.run` waits for the journal
+        with suppress(RetryableError):
             self._subscriber.prepare()
             self._publishers = self._known_publishers()
         # after `prepare`: a command sent to an announced subscriber must not lie before its stored command position
@@ -270,6 +273,7 @@ class SubscriberProcess:
 
     def _hook_calls(self, statistics: SubscriberStatistics) -> HookCalls | None:
         calls = statistics.after
+        # The ledger is read only where a call failed, and an announcement without these details is better than none.
         if calls is not None and (calls.set_aside or calls.cause is not None):
             with suppress(MailboatError):
                 return replace(calls, failed=failed_calls(self._target.ledger.hook_calls))
@@ -327,6 +331,7 @@ class StateLogger:
             return
         cause = statistics.cause
         news = (statistics.phase, statistics.next_offset, statistics.attempts, None if cause is None else cause.code)
+        # A snapshot comes with every change: each attempt and each wait is logged once.
         if news == self._told or cause is None:
             return
         self._told, self._is_calm = news, False
@@ -342,6 +347,7 @@ class StateLogger:
         cause = "" if statistics.cause is None else statistics.cause.message
         where = self._about(statistics)
         if statistics.next_offset is not None:
+            # the position is behind the package that was given up
             where["offset"] = statistics.next_offset - 1
         attempts = "1 attempt" if statistics.attempts == 1 else f"{statistics.attempts} attempts"
         _LOG.warning("%s gave a package up after %s: %s", self._name, attempts, cause, extra=where)
@@ -459,7 +465,8 @@ def announcement(
         is_ready=statistics.is_ready,
         ready_reason=statistics.ready_reason,
         is_durable=subscription.durable,
-        next_offset=statistics.stored_offset,  # what is below it may be removed, and a kill forgets the rest
+        # Not the position in memory: what is below it may be removed, and a kill forgets what is not stored.
+        next_offset=statistics.stored_offset,
         log_identity=statistics.identity,
         follows_all=not subscription.follow,
         reports=None if subscription.follow else statistics.report_starts.get(None),

@@ -138,7 +138,8 @@ class SubscriberTask:
                 self.worker.start()
         if subscriber is not None:
             subscriber.stop()
-        self.worker.retry()  # a subscriber that could not be opened pauses for up to half a minute
+        # Not `wake`: a subscriber that could not be opened pauses for up to half a minute.
+        self.worker.retry()
 
     def view(self) -> AgentView:
         """How it is."""

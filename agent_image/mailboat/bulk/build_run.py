@@ -431,8 +431,9 @@ class BuildRun:
         """Store the rows that came before an error: the next attempt need not build their packages again."""
         try:
             yield
+        # nothing is stored: the manifest is another driver's now
         except BuildLostError:
-            raise  # the manifest is another driver's now
+            raise
         except MailboatError as error:
             with suppress(MailboatError):  # the error that ended the build is raised, for instance of a full disk
                 manifest.flush()
@@ -499,7 +500,8 @@ class BuildRun:
         """Whether anything else of its paths was published since its source was listed."""
         parts, since = self._ports.parts, build.scan_from or Offset(0)
         if parts.next_offset() - since == build.total:
-            return False  # the log has nothing but this build from there on: it need not be read
+            # the log has nothing but this build from there on: it need not be read
+            return False
         known = {build.build_id, *self._of_other_sources()}
         return parts.has_published_since(since, self._recipe.roots, known)
 

@@ -219,7 +219,8 @@ class JournalState:
         with self._mark_lock:
             if received >= end:
                 self._heard_at_seconds = now_seconds
-            elif received >= self._mark[1]:  # the topic grows while it is read: so it is marked, and asked again
+            # The topic grows while it is read, so its end is marked and compared later.
+            elif received >= self._mark[1]:
                 self._heard_at_seconds, self._mark = max(self._heard_at_seconds, self._mark[0]), (now_seconds, end)
             return self._heard_at_seconds
 
@@ -234,6 +235,7 @@ class JournalState:
             JournalUnavailableError: It has not within so many seconds.
         """
         topic = self._workspace.package_topic
+        # Read once, before the wait: the end of a log that grows all the time would never be reached.
         end = self._workspace.journal.bounds(topic).next_offset
         known_to = self.notifier.wait_until(lambda: self.view.known_to, lambda known_to: known_to >= end, seconds)
         if known_to < end:

@@ -1,6 +1,6 @@
 """Kafka's error codes in our words: one table, from code to the class that carries the decision.
 
-What the table does not name is taken for a passing fault, as the protocol grows codes that clients can't know.
+What the table does not name is taken for a passing fault.
 Positions outside a topic are not in it: the reader reports them together with the topic's bounds.
 """
 
@@ -116,6 +116,7 @@ def kind_of(error: KafkaError) -> type[MailboatError]:
         return JournalUnavailableError
     if _CERTIFICATE_REFUSED.search(text):
         return JournalAccessDeniedError
+    # Unknown codes count as transient: the protocol gets new ones that this client can't know.
     return DECISIONS.get(error.code(), JournalUnavailableError)
 
 
@@ -135,7 +136,8 @@ def is_distrust(error: KafkaError) -> bool:
 
 
 def error_of(raised: KafkaException | BufferError) -> KafkaError:
-    """The library's error inside its exception; a full queue of a producer is a plain BufferError."""
+    """The library's error inside its exception."""
+    # a full queue of a producer is a plain BufferError, with a text in place of an error
     found = raised.args[0] if raised.args else None
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
 

@@ -58,7 +58,8 @@ class ClientLog:
             left_out = self._left_out.pop(kind, 0)
         more = f" ({left_out} more of this kind since the last)" if left_out else ""
         line = _THREAD.sub("", details[-1] if details else form)
-        level = logging.DEBUG if kind in _ROUTINE else min(level, logging.WARNING)  # librdkafka goes on trying
+        # never an error: librdkafka goes on trying
+        level = logging.DEBUG if kind in _ROUTINE else min(level, logging.WARNING)
         _LOGGER.log(level, "Kafka client: %s%s", line, more, extra={"error": kind})
 
     def note(self, error: KafkaError) -> None:

@@ -200,16 +200,15 @@ class KafkaReader:
             self._in_use.release()
 
     def _client(self) -> _Messages:
-        """The client that fetches from the position on; made if absent.
-
-        After an error the client is dropped: librdkafka checks no leader epoch at a second assignment.
-        """
+        """The client that fetches from the position on; made if absent."""
         if self._messages is None:
             position = self.next_offset
             if not 0 <= position < _LARGEST:
                 raise self._out_of_range(self._topics.bounds(self._settings.topic))
             hooks: dict[str, Any] = {"error_cb": self._note_error, "logger": self._log}
             epoch: dict[str, Any] = {} if self._leader_epoch is None else {"leader_epoch": self._leader_epoch}
+            # New after each error: librdkafka checks no leader epoch at a second assignment, and would go on behind a
+            # lost tail.
             client = Consumer({**consumer_options(self._settings.kafka), **hooks})
             self._messages = _Messages(client, self._changed, self._is_interrupted)
             # Assigned, not subscribed: a group would commit offsets of its own, and the target's position alone counts.
@@ -283,7 +282,8 @@ class KafkaReader:
             end = self._check_identity(age_seconds, with_end=may_be_end)
             batch = RecordBatch(records, after, may_be_end and self._is_end(after, end))
         except BaseException:
-            if self._messages is not None:  # else the next one gives them again
+            # Only while the client is there: a new one fetches these records again.
+            if self._messages is not None:
                 self._fetched.extendleft(reversed(records))
             raise
         self._leader_epoch = last.leader_epoch
@@ -378,7 +378,8 @@ class KafkaReader:
         if now - self._checked_at < after_seconds:
             return None
         topic, known_id = self._settings.topic, self._settings.topic_id
-        was_due, self._is_identity_due = self._is_identity_due, False  # before: the client may lose a connection now
+        # Cleared before the request: a connection that is lost meanwhile makes the next check due.
+        was_due, self._is_identity_due = self._is_identity_due, False
         found_id, end = "", None
         try:
             if with_end:
@@ -389,6 +390,7 @@ class KafkaReader:
         except TopicMissingError as error:
             raise topic_replaced(topic, known_id) from error
         finally:
+            # a check that failed stays due
             self._is_identity_due |= was_due and found_id != known_id
         if found_id != known_id:
             raise topic_replaced(topic, known_id)

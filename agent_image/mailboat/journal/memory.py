@@ -52,7 +52,7 @@ class _Topic:
         self.settings = settings
 
     def delete(self) -> None:
-        """Readers hold this object, not the name: they notice the deletion also when the name is used again."""
+        # Readers hold this object, not the name: they notice the deletion also when the name is used again.
         self.is_deleted = True
         self.wake_readers()
 
@@ -154,6 +154,7 @@ class MemoryJournal:
         appended_ms = milliseconds_now(self._clock)
         with self._lock:
             target = self._find(topic)
+            # Before the first record is added: a refused batch leaves nothing.
             check_sizes(topic, records, target.settings.max_message_bytes)
             first = target.earliest + len(target.records)
             target.records.extend(
@@ -193,7 +194,8 @@ class MemoryJournal:
             self._check_open()
             expired = [(name, self._first_kept(topic, now_ms)) for name, topic in self._log.topics.items()]
             heads = {name: topic.earliest for name, topic in self._log.topics.items()}
-        if border is not None:  # without the lock, as it reads
+        # Without the lock, which can't be taken twice: the border may read from this journal.
+        if border is not None:
             expired = [(name, border(name, first) if first > heads[name] else first) for name, first in expired]
         with self._lock:
             # The log may have been truncated since: `remove_before` ignores what is gone already.
@@ -298,6 +300,7 @@ class MemoryReader:
     def close(self) -> None:
         self._is_closed = True
         self._journal._forget(self._topic, self)  # noqa: SLF001
+        # last: a read that this wakes finds the flag
         self._appended.set()
 
     def wake(self) -> None:
@@ -310,6 +313,7 @@ def _within(records: list[Record], max_bytes: int) -> list[Record]:
     size_bytes = 0
     for index, record in enumerate(records):
         size_bytes += len(record.value)
+        # The first one in any case: a reader would never get past a record above its limit.
         if size_bytes > max_bytes and index:
             return records[:index]
     return records

@@ -40,6 +40,7 @@ def connect(path: Path, busy_timeout_seconds: float, synchronous: str = "FULL") 
 
 def connect_for_reading(path: Path, busy_timeout_seconds: float) -> sqlite3.Connection:
     """A connection that can't write, with a small cache: there may be a hundred of them."""
+    # A negative cache_size counts KiB, a positive one pages: https://sqlite.org/pragma.html#pragma_cache_size
     # query_only: a mistake in a reader fails, instead of taking the write lock that appenders wait for.
     return _connect(path, busy_timeout_seconds, "PRAGMA query_only = ON", f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
 
@@ -87,7 +88,8 @@ def _map_os_error(error: OSError, path: Path) -> MailboatError:
 def _connect(path: Path, busy_timeout_seconds: float, *settings: str) -> sqlite3.Connection:
     with mapped_errors(path):
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw",  # never makes a file
+            # never makes a file: `rwc` would
+            f"{path.absolute().as_uri()}?mode=rw",
             uri=True,
             timeout=busy_timeout_seconds,
             # the sqlite3 module must not begin transactions of its own

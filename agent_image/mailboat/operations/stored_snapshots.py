@@ -362,12 +362,14 @@ def _read(blobs: BlobStore, name: str) -> StoredSnapshot | None:
 
 def _encoded(stored: StoredSnapshot) -> bytes:
     data = json.dumps(asdict(stored)).encode()
-    if len(data) > _MAX_DOCUMENT_BYTES:  # more roots than the document has room for; the snapshot itself has them
+    # more roots than the document has room for; the snapshot itself has them
+    if len(data) > _MAX_DOCUMENT_BYTES:
         data = json.dumps(asdict(replace(stored, roots=None))).encode()
     return data
 
 
 def _decode(found: dict[str, object]) -> StoredSnapshot:
+    # earlier versions wrote no roots
     epoch, roots = found["leader_epoch"], found.get("roots")
     if not isinstance(roots, list | None):
         raise TypeError("its roots are not a list")
@@ -402,10 +404,8 @@ def _has_begun(target: str) -> bool:
 
 @contextmanager
 def _room(workspace: Workspace) -> Iterator[Path]:
-    """A folder for one snapshot on the way, in the home: the folder for temporary files may be small.
-
-    What killed processes left there goes first.
-    """
+    """A folder for one snapshot on the way."""
+    # In the home: the folder for temporary files may be small.
     rooms = workspace.home.path / _ROOMS
     with TranslatedFailures(str(rooms)):
         make_path(rooms)
@@ -413,6 +413,7 @@ def _room(workspace: Workspace) -> Iterator[Path]:
         rooms_lock = os.open(rooms, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(rooms_lock, fcntl.LOCK_EX)
+            # What killed processes left there goes first: nothing else removes it.
             for left in rooms.iterdir():
                 _clear(left)
             room = rooms / uuid.uuid4().hex
@@ -432,6 +433,7 @@ def _room(workspace: Workspace) -> Iterator[Path]:
 
 def _clear(room: Path) -> None:
     """Remove it, unless a process uses it."""
+    # FileNotFoundError: its process has removed it meanwhile. BlockingIOError: its process is alive.
     with suppress(FileNotFoundError, BlockingIOError):
         # with O_CREAT: a process that was killed right after making the folder left it without a lock file
         lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

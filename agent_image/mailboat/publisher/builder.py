@@ -128,6 +128,7 @@ class PackageBuilder:
         contents = self._contents(shipment, self._with_stored_binaries, large)
         with TranslatedFailures(self._settings.spool or "the folder for temporary files"):
             if self._settings.config.transfer is Transfer.CHUNKS:
+                # Appended pieces can't be taken back: the content is checked to its end before the first of them.
                 built = self._build_in_pieces(draft, contents, large, lambda: self.check(request, again()))
             else:
                 built = self._build_as_a_whole(draft, contents, large)
@@ -139,7 +140,7 @@ class PackageBuilder:
     def _build_as_a_whole(
         self, draft: PackageMessage, contents: PackageContents, large: dict[bytes, Binary]
     ) -> BuiltPackage:
-        """By a temporary file: a blob's name is its digest, which is known at the end."""
+        # By a temporary file: a blob's name is its digest, which is known at the end.
         with SpooledTemporaryFile(_SPOOL_BYTES, dir=self._settings.spool) as spool:
             stream = cast("BinaryIO", spool)
             summary = self._codec().write(contents, stream)
@@ -222,11 +223,12 @@ class PackageBuilder:
 
     def _piece_writer(self, package_id: PackageId, check: Callable[[], object]) -> PieceWriter:
         settings, ports = self._settings, self._ports
-        largest = settings.max_message_bytes - OVERHEAD_BYTES  # what the journal takes, whatever was configured
+        largest = settings.max_message_bytes - OVERHEAD_BYTES
         return PieceWriter(
             PieceAppender(ports.journal, settings.package_topic, settings.sling_id, settings.name, package_id),
             # A configured piece may be larger than what the topic takes: the brokers would refuse it half-way.
             min(settings.config.piece_bytes, largest),
+            # A package that may travel inline must be held whole: its beginning must not be appended as a piece.
             max(settings.append_bytes, settings.config.inline_package_bytes),
             ports.failpoints,
             settings.limits.max_total_bytes,
@@ -405,17 +407,15 @@ def unpublished_of(source: Source, package_type: str) -> Unpublished:
 
 
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
-    """The nodes of the source above covered ones, from the top down, without those that the filter covers.
-
-    Plain folders are left out: a target that lacks them creates folders of the type that fits there (in a repository,
-    `/home/groups` can't be an nt:folder).
-    """
+    """Uncovered nodes of the source above covered ones, top down; no plain folders."""
     described = description_of(source)
     if described is not None:
         return tuple(sorted(described.ancestors(owned), key=lambda node: key_of(node.path)))
     # Only a described source has rules, which can leave out a node between a root and what is covered.
     above = {path for filter_set in owned.sets for path in ancestors_of(filter_set.root)}
     paths = [path for path in sorted(above, key=key_of) if not owned.covers(path)]
+    # A target that lacks a plain folder creates one of the type that fits there: in a repository, `/home/groups` can't
+    # be an nt:folder.
     return tuple(node for node in map(source.node, paths) if node is not None and not node.is_plain_folder)
 
 

@@ -3,7 +3,7 @@
 The source of receivers whose filter names topics of jobs.
 
 The fold gives the same changes at the same offset to each reader, so an event needs no record of its own: its id is the
-offset of the record and its place among the record's events. A start continues from a checkpoint before the cursor.
+offset of the record and its place among the record's events.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class _JobEventReader:
         found: list[RecordNotices] = []
 
         def seen(offset: Offset, applied: Applied) -> None:
-            if offset >= self._start:  # earlier records only bring the fold there
+            # The fold starts at a checkpoint before the cursor: records up to the cursor only bring it there.
+            if offset >= self._start:
                 found.append(RecordNotices(offset, list(self._notices(offset, applied))))
 
         self._topic.follow(wait_seconds, seen)
@@ -123,6 +124,7 @@ class _JobEventReader:
                 continue
             severity = job_severity(event)
             if self._filter.accepts_kind(event.kind, severity):
+                # The id is the same in every reader, as all folds give the same changes at the same offset.
                 document = _cloud_event(event, topic, key, f"{offset}-{place}", self._topic)
                 where = {"job": show_job_id(event.job), "offset": offset}
                 yield Notice(severity, _sentence(event, topic), document, where)

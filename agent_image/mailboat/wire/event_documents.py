@@ -86,6 +86,7 @@ def readable_event(headers: Headers, value: bytes) -> DistributedEvent | None:
 
 def decode_job_event(headers: Headers, value: bytes) -> RecordedJobEvent | None:
     """Decode an event of a job; None for any other record. Raises: MessageCorruptError."""
+    # By the header: events of packages are in the same topic, with other headers or none.
     if tuple(headers) != JOB_EVENT_HEADERS:
         return None
     try:
@@ -117,7 +118,8 @@ def _json(document: object) -> bytes:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.80} is not a text")
-    value.encode()  # raises on half of a surrogate pair, which JSON can name but nothing can store
+    # raises on half of a surrogate pair, which JSON can name but nothing can store
+    value.encode()
     return value
 
 

@@ -146,6 +146,8 @@ def connect_database(file: Path, uri: str) -> sqlite3.Connection:
         connection = _connect(file, "mode=rw")
         try:
             turn_on_write_ahead_log(connection)
+            # With NORMAL, a power failure may take back the last commits of a write-ahead log:
+            # https://www.sqlite.org/pragma.html#pragma_synchronous
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             upgrade(connection, SCHEMA)

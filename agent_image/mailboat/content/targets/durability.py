@@ -36,6 +36,7 @@ class Durability:
 
     def move(self, old: str, new: str) -> None:
         """A file got another name; it is synchronised under that one, if it was touched."""
+        # Under the old name `sync` would not find it, and would have to synchronise the whole file system.
         if old in self._touched:
             del self._touched[old]
             self._touched[new] = None
