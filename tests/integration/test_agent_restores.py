@@ -44,7 +44,7 @@ from mailboat.operations.target_snapshots import RestoreRequest, SnapshotPartial
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from playwright.sync_api import Page, expect
-from support.browser import barriers, chromium
+from support.browser import barriers, chromium, page_in
 from support.restored_fleet import Fleet
 
 
@@ -374,9 +374,7 @@ def restore_in_browser(page: Page, url: str, target: str) -> None:
 
 def test_a_snapshot_is_restored_in_the_dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(tmp_path)
-    with chromium() as browser:
-        page = browser.new_page()
-        page.set_default_timeout(15_000)
+    with chromium() as browser, page_in(browser) as page:
         for is_publishing in (True, False):
             with fleet.served(is_publishing=is_publishing) as (_, client):
                 restore_in_browser(page, client.url, fleet.target)

@@ -33,7 +33,7 @@ from mailboat.http.agent_server import server_of
 from mailboat.model.requests import parse_request
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from playwright.sync_api import Page, expect
-from support.browser import barriers, chromium
+from support.browser import barriers, chromium, page_in
 
 KNOWN = [(0, 3), (0, 0), (3, 0), (None, None)]
 """Lags and failed packages of the subscribers, in the order of the configuration."""
@@ -145,9 +145,7 @@ def command_subscribers(page: Page, url: str, folder: Path) -> None:
 
 
 def test_subscribers_of_an_agent_without_a_publisher_are_shown_and_commanded(tmp_path: Path) -> None:
-    with subscriber_agent(tmp_path, HttpConfig(port=0)) as (_, url), chromium() as browser:
-        page = browser.new_page()
-        page.set_default_timeout(15_000)
+    with subscriber_agent(tmp_path, HttpConfig(port=0)) as (_, url), chromium() as browser, page_in(browser) as page:
         see_subscribers(page, url)
         command_subscribers(page, url, tmp_path)
 
