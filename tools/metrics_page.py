@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mailboat.telemetry.catalogue import CATALOGUE, Kind, Metric
+from mailboat.telemetry.catalogue import CATALOGUE, Metric, MetricKind
 
 _TITLES: Final = (
     ("subscriber", "Subscribers"),
@@ -61,9 +61,9 @@ def _lines(metrics: Sequence[Metric]) -> Iterator[str]:
     if common:
         yield from (f"All have the label {' and '.join(f'`{label}`' for label in common)}.", "")
     for metric in metrics:
-        kind = [metric.kind.value] if metric.kind is Kind.HISTOGRAM else []
+        kind = [metric.kind.value] if metric.kind is MetricKind.HISTOGRAM else []
         facts = [*kind, *(f"`{label}`" for label in metric.labels if label not in common)]
-        bound = _bound_of(metric) if metric.kind is Kind.HISTOGRAM else ""
+        bound = _bound_of(metric) if metric.kind is MetricKind.HISTOGRAM else ""
         buckets = f" Buckets up to {bound}." if bound and bound not in _USUAL_BOUNDS else ""
         original = f" Sling: `{metric.original}`." if metric.original else ""
         known = f" ({', '.join(facts)})" if facts else ""

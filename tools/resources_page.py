@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from mailboat.config.section_keys import REQUIRED, Shape
+from mailboat.config.section_keys import REQUIRED, FieldShape
 from mailboat_operator.definition import API_VERSION, CATEGORY
 from mailboat_operator.definition.crd_schema import default_of
-from mailboat_operator.definition.fields import Key, keys_of, rules_of
+from mailboat_operator.definition.fields import RecordField, keys_of, rules_of
 from mailboat_operator.definition.kind import Kind
 from mailboat_operator.kinds.registry import KINDS
 from mailboat_operator.workload import placement, template
@@ -107,7 +107,7 @@ def _records(record: type) -> Iterator[type]:
             yield from _records(key.kind)
 
 
-def _is_reference(key: Key) -> bool:
+def _is_reference(key: RecordField) -> bool:
     return key.is_section and [inner.name for inner in keys_of(key.kind)] == ["name"]
 
 
@@ -182,7 +182,7 @@ def _list(title: str, items: Iterator[str] | list[str]) -> Iterator[str]:
         yield from ("", title, "", *found)
 
 
-def _fields(record: type, above: str, shared: Mapping[type, int]) -> Iterator[tuple[Key, str]]:
+def _fields(record: type, above: str, shared: Mapping[type, int]) -> Iterator[tuple[RecordField, str]]:
     """The fields of a record with their paths, those of inner records after their field."""
     for key in keys_of(record):
         path = _path(above, key)
@@ -191,13 +191,13 @@ def _fields(record: type, above: str, shared: Mapping[type, int]) -> Iterator[tu
             yield from _fields(key.kind, f"{path}.", shared)
 
 
-def _is_inner(key: Key, shared: Mapping[type, int]) -> bool:
+def _is_inner(key: RecordField, shared: Mapping[type, int]) -> bool:
     """Whether the fields of this field's record stand in the table of the record around it."""
     return key.is_section and not _is_reference(key) and key.kind not in shared
 
 
-def _path(above: str, key: Key) -> str:
-    return f"{above}{key.name}{'[]' * (key.shape is Shape.LIST)}"
+def _path(above: str, key: RecordField) -> str:
+    return f"{above}{key.name}{'[]' * (key.shape is FieldShape.LIST)}"
 
 
 def _rules(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str]:
@@ -209,7 +209,7 @@ def _rules(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str
             yield from _rules(key.kind, f"{_path(above, key)}.", shared)
 
 
-def _default(key: Key) -> str:
+def _default(key: RecordField) -> str:
     if key.default is REQUIRED:
         return "required"
     default = default_of(key)
@@ -218,13 +218,13 @@ def _default(key: Key) -> str:
     return f"default `{default if isinstance(default, str) else json.dumps(default)}`"
 
 
-def _type(key: Key, shared: Mapping[type, int]) -> str:
+def _type(key: RecordField, shared: Mapping[type, int]) -> str:
     """The type of a value or of an item: a path shows lists by `[]`, and objects by the fields below it."""
     text = _value_type(key, shared)
-    return f"map to {text}" if key.shape is Shape.MAPPING else text
+    return f"map to {text}" if key.shape is FieldShape.MAPPING else text
 
 
-def _value_type(key: Key, shared: Mapping[type, int]) -> str:
+def _value_type(key: RecordField, shared: Mapping[type, int]) -> str:
     if _is_reference(key):
         return "`{name}`"
     if key.is_section:
@@ -233,7 +233,7 @@ def _value_type(key: Key, shared: Mapping[type, int]) -> str:
         return ", ".join(f"`{choice}`" for choice in key.kind)
     if key.is_time or key.kind is bool:
         return "time" if key.is_time else "boolean"
-    if key.field.form is not None and key.shape is not Shape.MAPPING:
+    if key.field.form is not None and key.shape is not FieldShape.MAPPING:
         text = _SHORT.split(key.field.form.meaning)[0].removeprefix("a ").removeprefix("an ")
         return _DEFINED.get(text, text).replace("of at least", "≥").replace("of at most", "≤")
     return "string" if key.kind is str else f"integer{_range(key)}"
@@ -244,7 +244,7 @@ def _section_type(record: type) -> str:
     return f"[{record.__name__}](#{place})"
 
 
-def _range(key: Key) -> str:
+def _range(key: RecordField) -> str:
     if key.field.minimum is None:
         return ""
     return f", ≥ {key.field.minimum}" if key.field.maximum is None else f", {key.field.minimum} to {key.field.maximum}"

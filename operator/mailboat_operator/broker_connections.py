@@ -94,7 +94,7 @@ Waiting = Callable[[], AbstractAsyncContextManager[None]]
 """Context entered during a wait for brokers."""
 
 
-class Connection:
+class BrokerConnection:
     """The brokers of one Journal, with the credentials of one moment."""
 
     def __init__(
@@ -177,7 +177,7 @@ class _Kept:
     """A connection, what it was made of, and when it was last asked for."""
 
     made_of: tuple[Kafka, str]
-    connection: Connection
+    connection: BrokerConnection
     used_at: float
 
 
@@ -205,7 +205,7 @@ class Connections:
         self._answer_seconds = answer_seconds
         self._kept: dict[tuple[str, str], _Kept] = {}
 
-    def to(self, namespace: str, journal: str, kafka: Kafka, credentials: Credentials) -> Connection:
+    def to(self, namespace: str, journal: str, kafka: Kafka, credentials: Credentials) -> BrokerConnection:
         """The connection of a Journal. Raises: SecretMissingError, SecretMalformedError."""
         self._forget_idle()
         key, made_of = (namespace, journal), (kafka, digest_of(credentials))
@@ -213,12 +213,12 @@ class Connections:
         # the old connection is not closed: questions under way end with it, and it is collected after them
         if kept is None or kept.made_of != made_of:
             brokers = self._connect(kafka, credentials, self._answer_seconds)
-            connection = Connection(brokers, self._waiting, self._monotonic, self._answer_seconds)
+            connection = BrokerConnection(brokers, self._waiting, self._monotonic, self._answer_seconds)
             kept = self._kept[key] = _Kept(made_of, connection, 0.0)
         kept.used_at = self._monotonic()
         return kept.connection
 
-    def last(self, namespace: str, journal: str) -> Connection | None:
+    def last(self, namespace: str, journal: str) -> BrokerConnection | None:
         """The last connection of a Journal, whatever its Secrets hold now; None if there was none lately."""
         kept = self._kept.get((namespace, journal))
         return None if kept is None else kept.connection

@@ -17,7 +17,7 @@ _BURST_SECONDS: Final = 0.25
 """What the bucket holds: so many seconds' worth of tokens, and at least one."""
 
 
-class Budget:
+class RequestBudget:
     """A token bucket that is waited for."""
 
     def __init__(self, per_second: float | None, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -19,9 +19,9 @@ from lightkube.generic_resource import GenericNamespacedResource
 from lightkube.types import PatchType
 from mailboat.errors import ClusterConflictError, ClusterRefusedError
 
-from mailboat_operator.budget import Budget
+from mailboat_operator.budget import RequestBudget
 from mailboat_operator.definition import API_VERSION
-from mailboat_operator.plan.actions import Create, Report
+from mailboat_operator.plan.actions import Create, RecordEvent
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of, kind_of
 from mailboat_operator.plan.labels import FIELD_MANAGER, FINALIZER
 from mailboat_operator.resources import (
@@ -50,7 +50,10 @@ class Cluster:
     """The Kubernetes API. Used from one event loop."""
 
     def __init__(
-        self, on_write: Callable[[str, str], None], config: KubeConfig | None = None, budget: Budget | None = None
+        self,
+        on_write: Callable[[str, str], None],
+        config: KubeConfig | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
         """Connect by the pod's service account, or by KUBECONFIG.
 
@@ -60,7 +63,7 @@ class Cluster:
             budget: What every request takes a token of; None sets no limit.
         """
         self._on_write = on_write
-        self._budget = Budget(None) if budget is None else budget
+        self._budget = RequestBudget(None) if budget is None else budget
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._client = connect(config)
 
@@ -217,7 +220,7 @@ class Cluster:
         }
         await self._send(manifest, document, PatchType.APPLY, "status", is_status=True)
 
-    async def report(self, manifest: Manifest, report: Report) -> None:
+    async def report(self, manifest: Manifest, report: RecordEvent) -> None:
         """Write an Event about one of our objects, or count one that says the same. Raises: see `apply`."""
         metadata, now = manifest["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         # named by its content, so that a repetition finds it: each would be a line of `kubectl describe` for an hour

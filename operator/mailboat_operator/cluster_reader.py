@@ -42,7 +42,7 @@ from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pod_failures import Pods, observed, subject_uid
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume
-from mailboat_operator.workload.volumes import Claims, is_enlarged, members_claims, too_small
+from mailboat_operator.workload.volumes import VolumeClaims, is_enlarged, members_claims, too_small
 
 K = TypeVar("K", bound=Hashable)
 A = TypeVar("A")
@@ -212,18 +212,18 @@ class ClusterReader:
         found = await self.cluster.list("PersistentVolumeClaim", namespace, fields={"metadata.name": name})
         return next(iter(found), None)
 
-    async def claims(self, namespace: str, children: Live, name: str, wanted: Volume | None) -> Claims:
+    async def claims(self, namespace: str, children: Live, name: str, wanted: Volume | None) -> VolumeClaims:
         """The claims of a workload whose volumes were enlarged since it was made, and why one may not grow."""
         if wanted is None or not is_enlarged(children, name, wanted):
-            return Claims()
+            return VolumeClaims()
         workload, size = children[ChildKey("StatefulSet", name)], format_size(wanted.size_bytes)
         labels = workload["spec"]["selector"]["matchLabels"]
         try:
             found = members_claims(await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels), workload)
         except ClusterRefusedError as error:  # rights of an older chart
-            return Claims(refused=error.message)
+            return VolumeClaims(refused=error.message)
         refusals = (self.systems.refusals.of(claim, size, self.now) for claim in too_small(found, wanted.size_bytes))
-        return Claims(found, next((refusal for refusal in refusals if refusal is not None), None))
+        return VolumeClaims(found, next((refusal for refusal in refusals if refusal is not None), None))
 
     async def credentials(self, namespace: str, name: str) -> Manifest | None:
         """A Secret as it is; only who connects may ask for one."""

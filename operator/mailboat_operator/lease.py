@@ -95,7 +95,7 @@ def order_of(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match is not None else ()
 
 
-class Lease:
+class LeaderLease:
     """Our side of one lease."""
 
     def __init__(

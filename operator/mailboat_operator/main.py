@@ -24,16 +24,16 @@ from pythonjsonlogger.json import JsonFormatter
 
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
-from mailboat_operator.budget import Budget
+from mailboat_operator.budget import RequestBudget
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.fleet_status import AskAgent, FleetStatus
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.lease import Lease, LeaseSettings
+from mailboat_operator.lease import LeaderLease, LeaseSettings
 from mailboat_operator.metrics import OperatorMetrics
-from mailboat_operator.operator_probes import Health, Probes
-from mailboat_operator.reconcile_queue import Slots, Workers
+from mailboat_operator.operator_probes import OperatorHealth, Probes
+from mailboat_operator.reconcile_queue import ReconcileQueue, Slots
 from mailboat_operator.reconciliation import Reconciler
 from mailboat_operator.resync import Resync
 from mailboat_operator.settings import OperatorSettings, read_settings
@@ -50,12 +50,12 @@ _LOST_EXIT_CODE: Final = 1
 async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
     """Run until `stopping` or the lease's loss; return the exit code. Raises: UsageError: no cluster."""
     metrics = OperatorMetrics()
-    health = Health(metrics)
+    health = OperatorHealth(metrics)
     cluster = Cluster(metrics.wrote)  # of the lease alone: it waits for no budget
     agents = Agents()
     page = _page(settings, cluster, agents)
     probes = Probes(metrics, health, settings.port, page)
-    lease = Lease(cluster, _lease_settings(settings, cluster), health.in_touch)
+    lease = LeaderLease(cluster, _lease_settings(settings, cluster), health.in_touch)
     await probes.start()
     try:
         if await _first(lease.acquire(), stopping) is None:
@@ -97,19 +97,21 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: Health, lease: Lease) -> bool:
+async def _lead(
+    settings: OperatorSettings, metrics: OperatorMetrics, health: OperatorHealth, lease: LeaderLease
+) -> bool:
     """Act until the lease is lost, or kopf, which has signal handlers of its own, is stopped; whether it is lost.
 
     Raises: whatever ended a part of us that should never end.
     """
     image, slots = AgentImage(settings.agent_image, settings.pull_policy), Slots(settings.workers)
     agents = Agents(waiting=slots.given_back)
-    cluster = Cluster(metrics.wrote, budget=Budget(settings.requests_per_second))
+    cluster = Cluster(metrics.wrote, budget=RequestBudget(settings.requests_per_second))
     spark = None if settings.spark_image is None else AgentImage(settings.spark_image, settings.spark_pull_policy)
     policy = AgentPolicy(settings.open_metrics, settings.agent_ingress)
     connections = Connections(slots.given_back, answer_seconds=settings.broker_seconds)
     systems = Systems(connections, spark_image=spark, waiting=slots.given_back, policy=policy)
-    workers = Workers(Reconciler(cluster, agents, image, metrics.reported, systems), metrics, slots)
+    workers = ReconcileQueue(Reconciler(cluster, agents, image, metrics.reported, systems), metrics, slots)
     watched = Watched(workers.ask, systems.claims)
     resync = Resync(cluster, settings.namespaces)
     parts = (

@@ -20,7 +20,7 @@ from mailboat_operator.metrics import OperatorMetrics
 _OUT_OF_TOUCH_SECONDS: Final = 20.0
 
 
-class Health:
+class OperatorHealth:
     """What is known of the process's health."""
 
     def __init__(self, metrics: OperatorMetrics, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -55,7 +55,9 @@ class Health:
 class Probes:
     """The server of the probes."""
 
-    def __init__(self, metrics: OperatorMetrics, health: Health, port: int, page: FleetPage | None = None) -> None:
+    def __init__(
+        self, metrics: OperatorMetrics, health: OperatorHealth, port: int, page: FleetPage | None = None
+    ) -> None:
         """Do not listen yet; port 0 takes a free one. `page` is served at `/`."""
         self._metrics = metrics
         self._health = health

@@ -104,7 +104,7 @@ class _Queue:
         self.under_way -= 1
 
 
-class Workers:
+class ReconcileQueue:
     """The work queue, and its workers."""
 
     def __init__(self, reconciler: Reconciler, metrics: OperatorMetrics, slots: Slots) -> None:

@@ -37,7 +37,7 @@ from mailboat_operator.plan.actions import (
     Enlarge,
     Hold,
     Plan,
-    Report,
+    RecordEvent,
     Severity,
 )
 from mailboat_operator.plan.child_manifest import Manifest, condition_in
@@ -62,7 +62,7 @@ class ObjectKey:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-class Outcome(NamedTuple):
+class ReconcileOutcome(NamedTuple):
     """What came of a look.
 
     Attributes:
@@ -97,7 +97,7 @@ class Reconciler:
         self._reader = ClusterReader(cluster, agents, image, self._systems, _now)
         self._on_report = on_report
 
-    async def reconcile(self, key: ObjectKey) -> Outcome:
+    async def reconcile(self, key: ObjectKey) -> ReconcileOutcome:
         """Reconcile one object.
 
         Raises: ClusterUnavailableError, ClusterConflictError, ClusterRefusedError.
@@ -105,7 +105,7 @@ class Reconciler:
         found = await self._cluster.get(key.kind, key.namespace, key.name)
         # gone: its children name it as their owner, so the garbage collector removes them
         if found is None:
-            return Outcome(is_ready=True)
+            return ReconcileOutcome(is_ready=True)
         plan = await self._plan_for(found)
         # the finalizer in a write of its own, before anything is made that it must clean up
         if plan.preparation is not None:
@@ -113,12 +113,12 @@ class Reconciler:
             plan = await self._plan_for(found)
         for action in plan.actions:
             if isinstance(action, Enlarge) and not await self._enlarge(action):
-                return Outcome(is_ready=False, again_seconds=0.0)  # the next plan reports the refusal
+                return ReconcileOutcome(is_ready=False, again_seconds=0.0)  # the next plan reports the refusal
             await self._act(found, action)
         await self._conclude(found, plan)
         after = found if plan.status is None else {"status": plan.status}
         is_ready = condition_in(after, READY).get("status") == "True"
-        return Outcome(is_ready, plan.again_seconds, plan.figures)
+        return ReconcileOutcome(is_ready, plan.again_seconds, plan.figures)
 
     async def refuse(self, key: ObjectKey, error: MailboatError) -> None:
         """Write into the object's status why it is not reconciled. Raises: see `reconcile`."""
@@ -154,7 +154,7 @@ class Reconciler:
                 await self._cluster.create_secret(action)
             case Delete(key, uid):
                 await self._cluster.delete(owner["metadata"]["namespace"], key, uid)
-            case Report():
+            case RecordEvent():
                 await self._report(owner, action)
             case Hold(is_held):
                 await self._cluster.hold(owner, is_held=is_held)
@@ -185,7 +185,7 @@ class Reconciler:
             except (AgentUnreachableError, AgentRefusedError) as error:
                 _LOG.info("%s is not deregistered at %s: %s", action.member, name, error)
 
-    async def _report(self, owner: Manifest, report: Report) -> None:
+    async def _report(self, owner: Manifest, report: RecordEvent) -> None:
         """Say it in the log and in an Event; an Event that the API refuses, as a namespace that goes does, is lost."""
         self._on_report(report.reason)
         metadata = owner["metadata"]

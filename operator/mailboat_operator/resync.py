@@ -16,9 +16,9 @@ from mailboat.errors import ClusterConflictError, MailboatError, RetryableError
 
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.kinds.registry import KINDS
-from mailboat_operator.operator_probes import Health
+from mailboat_operator.operator_probes import OperatorHealth
 from mailboat_operator.plan.child_manifest import Manifest
-from mailboat_operator.reconcile_queue import Workers
+from mailboat_operator.reconcile_queue import ReconcileQueue
 from mailboat_operator.reconciliation import ObjectKey
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.watches import Watched, key_of_object, silent_objects, version_of
@@ -53,7 +53,7 @@ class Resync:
         else:
             await watched.forget_missing(listed)
 
-    async def run(self, watched: Watched, workers: Workers, health: Health, seconds: float) -> None:
+    async def run(self, watched: Watched, workers: ReconcileQueue, health: OperatorHealth, seconds: float) -> None:
         """Go round every so many seconds, until cancelled."""
         while True:
             await asyncio.sleep(seconds)

@@ -42,13 +42,13 @@ from mailboat.journal.port import Journal, NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
+    AttemptOutcome,
     JobRecord,
     JobResult,
     JobsAdded,
     JobsClaimed,
     JobsFinished,
     NewJob,
-    Outcome,
     QueueDefined,
     QueueKind,
     QueueSettings,
@@ -99,7 +99,7 @@ def measure_claims(count: int, folder: Path) -> dict[str, float]:
         begin = time.process_time()
         claimed = source.poll(OFFER, BATCH, (), 0.0).claimed
         while claimed:
-            results = [JobResult(each.call.job, each.call.token, Outcome.OK) for each in claimed]
+            results = [JobResult(each.call.job, each.call.token, AttemptOutcome.OK) for each in claimed]
             answer = source.report(OFFER, results, (), BATCH)
             assert not answer.lost
             done += len(results)
@@ -227,7 +227,7 @@ def measure_contention(count: int, _folder: Path) -> dict[str, float]:
         calls = {(lease.token, lease.jobs[0]) for lease in reader.fold.leases.values() if lease.worker == reader.worker}
         added: list[JobRecord] = []
         if calls and chance.random() < 0.5:
-            added.append(JobsFinished.of([JobResult(job, token, Outcome.OK) for token, job in sorted(calls)]))
+            added.append(JobsFinished.of([JobResult(job, token, AttemptOutcome.OK) for token, job in sorted(calls)]))
         else:
             proposal = plan_claims(reader.fold, reader.worker, slots - len(calls))
             # As a worker does: what another one prefers is left to it for a moment.
@@ -395,7 +395,7 @@ def measure_fairness(count: int, _folder: Path) -> dict[str, float]:
         last_b = call if log.fold.table.key(job) == key_of_b else last_b
         token = Token(log.offset)
         log.append(JobsClaimed.of("a", [[job]]))
-        log.append(JobsFinished.of([JobResult(job, token, Outcome.OK)]))
+        log.append(JobsFinished.of([JobResult(job, token, AttemptOutcome.OK)]))
     return {"calls": last_b}
 
 

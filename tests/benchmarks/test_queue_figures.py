@@ -24,7 +24,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import parse_path
 from mailboat.model.positions import Bounds
-from mailboat.queues.entries import DecodedRecords, Entry
+from mailboat.queues.entries import DecodedRecords, QueueEntry
 from mailboat.queues.error_queues import FailedPackages
 from mailboat.queues.log_view import LogView
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
@@ -39,10 +39,10 @@ STEP = 500
 SUBSCRIBERS = 100
 
 
-def entry(offset: int) -> Entry:
+def entry(offset: int) -> QueueEntry:
     package_id = PackageId(f"dstrpck-{1_700_000_000_000 + offset}-{uuid.UUID(int=offset * 7919)}")
     path = f"/content/shop/en/products/line-{offset % 1000}/item-{offset}"
-    return Entry(Offset(offset), AUTHOR, package_id, Action.ADD, 1200, 1_700_000_000_000 + offset, path, 3, "ann")
+    return QueueEntry(Offset(offset), AUTHOR, package_id, Action.ADD, 1200, 1_700_000_000_000 + offset, path, 3, "ann")
 
 
 def filled_view(count: int) -> LogView:

@@ -18,12 +18,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 from mailboat.bulk.assembly import recipe_for
-from mailboat.bulk.build_records import BuildRequest, BuiltBin, Problem, Recipe
+from mailboat.bulk.build_records import BuildProblem, BuildRequest, BuiltBin, Recipe
 from mailboat.bulk.cutter import Bin, Budget, Cut
 from mailboat.bulk.identity import recipe_fingerprint
 from mailboat.bulk.source_branches import Branch, cut_whole
 from mailboat.bulk.spark import pipeline, sink
-from mailboat.bulk.spark.arrow_columns import Column, batch_of
+from mailboat.bulk.spark.arrow_columns import ArrowColumn, batch_of
 from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, ExecutorWorkspace, cut_of, cut_row
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage, build_work, cut_stage, cut_work
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
@@ -166,7 +166,7 @@ def test_a_source_that_changed_since_it_was_cut_is_no_package_and_the_others_are
     bins = order[2]
     assert change_some(site, 0.05) > 0
     results = [row.result for row in build_work(work_of(order))]
-    problems = [result for result in results if isinstance(result, Problem)]
+    problems = [result for result in results if isinstance(result, BuildProblem)]
     assert {problem.name for problem in problems} == {"SourceChanged"}
     assert 0 < len(problems) < len(bins) == len(results)
 
@@ -330,7 +330,7 @@ def test_a_stage_that_spark_gives_up_is_told_with_its_reason(spark: SparkSession
 
     told = list[int]()
     runner = StageRunner(spark, told.append)
-    stage = Stage("build", {"number": Column("INT", pa.int32(), lambda one: one)}, perform)
+    stage = Stage("build", {"number": ArrowColumn("INT", pa.int32(), lambda one: one)}, perform)
     with pytest.raises(SparkJobFailedError, match=r"the stage build failed: .*the store is away"):
         list(runner.run(stage, [b"first", b"second"]))
     assert [row.number for row in runner.run(stage, [b"first"])] == [1]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from mailboat.jobs.job_changes import Applied, Change
+from mailboat.jobs.job_changes import Applied, JobChange
 from mailboat.model.jobs import JobState
 from support.job_simulation import JobSimulation
 
@@ -45,4 +45,4 @@ def test_the_simulation_notices_a_job_that_ends_twice() -> None:
     simulation.run()
     job = simulation.added[0]
     with pytest.raises(AssertionError, match="ended twice"):
-        simulation.check(simulation.topic.fold, Applied([Change(JobState.SUCCEEDED, "free", "", [job], [0])]))
+        simulation.check(simulation.topic.fold, Applied([JobChange(JobState.SUCCEEDED, "free", "", [job], [0])]))

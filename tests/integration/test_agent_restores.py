@@ -19,7 +19,7 @@ from mailboat.api.confirmations import RESTORE
 from mailboat.api.records import CommandView
 from mailboat.cli.main import main
 from mailboat.cli.snapshots import followed
-from mailboat.cli.transfer import Transfer
+from mailboat.cli.transfer import TransferProgress
 from mailboat.clock import Deadline, SystemClock, milliseconds_now, moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import (
@@ -319,9 +319,9 @@ def test_a_restore_that_another_one_follows_is_not_confused_with_it() -> None:
     later = replace(begun, state="done", snapshot="blob:new", begun_at=moment_of(2_000))
     others = [replace(later, target="sqlite:other"), replace(begun, state="none", snapshot=None, begun_at=None)]
     with pytest.raises(RestoreInterruptedError, match="another restore into sqlite:web began after that of blob:old"):
-        followed(lambda: [later], begun, Transfer(io.StringIO()), SkippingClock(), "http://agent")
+        followed(lambda: [later], begun, TransferProgress(io.StringIO()), SkippingClock(), "http://agent")
     with pytest.raises(RestoreInterruptedError, match="sqlite:web is as it was before"):
-        followed(lambda: others, begun, Transfer(io.StringIO()), SkippingClock(), "http://agent")
+        followed(lambda: others, begun, TransferProgress(io.StringIO()), SkippingClock(), "http://agent")
 
 
 def test_a_snapshot_of_other_roots_is_listed_with_them_and_refused_before_it_is_fetched(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from mailboat.bulk.spark.arrow_columns import Column
+from mailboat.bulk.spark.arrow_columns import ArrowColumn
 from mailboat.bulk.spark.stages import Stage, StageRunner
 from mailboat.testing.wait import wait_until
 from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
         return len(self.data)
 
 
-COLUMNS: dict[str, Column[Piece]] = {"data": Column("BINARY", pa.binary(), lambda row: row.data)}
+COLUMNS: dict[str, ArrowColumn[Piece]] = {"data": ArrowColumn("BINARY", pa.binary(), lambda row: row.data)}
 
 
 def pieces(work: bytes) -> Iterator[Piece]:

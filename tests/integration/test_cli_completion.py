@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mailboat.cli.completion import subscriber_names
-from mailboat.composition.home import Home, KnownSubscriber
+from mailboat.composition.home import Home, RegisteredSubscriber
 from mailboat.model.identifiers import AgentName
 
 
@@ -31,7 +31,7 @@ def completed(words: str, **environment: str) -> list[str]:
 
 
 def test_commands_and_subscribers_are_completed(boat: Any) -> None:
-    Home(boat.home).remember_subscriber(KnownSubscriber(AgentName("edge-1"), "files:/srv"))
+    Home(boat.home).remember_subscriber(RegisteredSubscriber(AgentName("edge-1"), "files:/srv"))
     assert completed("mailboat sta") == ["status"]
     assert completed("mailboat errors ls ed", MAILBOAT_HOME=str(boat.home)) == ["edge-1"]
     assert completed("mailboat errors ls ed", MAILBOAT_HOME="/nowhere") == []
@@ -49,7 +49,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def test_bash_completes_by_the_script_that_is_printed(boat: Any, tmp_path: Path) -> None:
-    Home(boat.home).remember_subscriber(KnownSubscriber(AgentName("edge-1"), "files:/srv"))
+    Home(boat.home).remember_subscriber(RegisteredSubscriber(AgentName("edge-1"), "files:/srv"))
     program = tmp_path / "mailboat"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m mailboat.cli "$@"\n')
     program.chmod(0o755)

@@ -30,7 +30,7 @@ from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
-from mailboat.testing.trees import Shape, a_file, a_folder, names, trees
+from mailboat.testing.trees import TreeShape, a_file, a_folder, names, trees
 
 LARGE = 64 * 1024 + 1
 
@@ -247,7 +247,7 @@ def test_a_sidecar_s_binary_with_other_bytes_is_refused(site: Path) -> None:
 
 
 @settings(max_examples=examples(20))
-@given(tree=trees(Shape(root=NodePath("/site"), has_only_files=True, node_names=names())))
+@given(tree=trees(TreeShape(root=NodePath("/site"), has_only_files=True, node_names=names())))
 def test_any_tree_of_plain_files_is_read_as_it_lies_there(
     tmp_path_factory: pytest.TempPathFactory, tree: list[Node]
 ) -> None:

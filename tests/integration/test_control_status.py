@@ -22,9 +22,9 @@ from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import (
     Action,
-    Backlog,
     DiscoveryMessage,
     PackageMessage,
+    PoolBacklog,
     SubscriberState,
     TopicRole,
 )
@@ -124,7 +124,7 @@ class TestStatus:
     ) -> None:
         publish(service, 6)
         # at offset 1; the packages at 1 and 3 are in the queue, that at 2 is done, two are not in the queue yet
-        harbour.subscriber().announce(0, next_offset=Offset(1), backlog=Backlog(Offset(4), 2))
+        harbour.subscriber().announce(0, next_offset=Offset(1), backlog=PoolBacklog(Offset(4), 2))
         assert seen(service).lag == 4
 
     @pytest.mark.parametrize("is_running", [True, False])

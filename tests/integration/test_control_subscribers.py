@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mailboat.api.records import SubscriberStatusView
-from mailboat.composition.home import Home, KnownSubscriber
+from mailboat.composition.home import Home, RegisteredSubscriber
 from mailboat.composition.workspace import Workspace
 from mailboat.control.service import ControlService
 from mailboat.control.subscriber_directory import directory_of, members_below, position_findings
@@ -81,7 +81,9 @@ def test_one_that_does_not_run_is_known_from_its_target(boat: Any, site: Path, t
 def test_one_that_was_never_started_has_all_before_it(boat: Any, site: Path) -> None:
     boat.do("publish", site, "/0.html")
     with opened(boat) as (workspace, service):
-        workspace.home.remember_subscriber(KnownSubscriber(AgentName("web"), "files:/nowhere", (AgentName("author"),)))
+        workspace.home.remember_subscriber(
+            RegisteredSubscriber(AgentName("web"), "files:/nowhere", (AgentName("author"),))
+        )
         web = member(service)
         assert (web.state, web.next_offset, web.lag, web.target) == ("new", None, None, "files:/nowhere")
         assert service.queue("author", "web").queue.count == 1

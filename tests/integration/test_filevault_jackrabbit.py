@@ -37,7 +37,7 @@ from mailboat.testing import trees
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.target_model import ModelTree
-from mailboat.testing.trees import Shape
+from mailboat.testing.trees import TreeShape
 from mailboat.wire.messages import decode_package
 from mailboat.wire.node_bodies import decode_node
 from support.engines import Engine, EngineParts, memory_engine
@@ -155,7 +155,7 @@ def legal_node(node: Node, paths: frozenset[NodePath]) -> Node:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    nodes=trees.trees(Shape(root=ROOT, node_names=NAMES_IN_JCR)).map(legal),
+    nodes=trees.trees(TreeShape(root=ROOT, node_names=NAMES_IN_JCR)).map(legal),
     archive=st.sampled_from(["import", "import-file"]),
 )
 def test_jackrabbit_imports_any_tree(nodes: list[Node], archive: str, jackrabbit: Any, tmp_path: Path) -> None:
@@ -508,7 +508,7 @@ def test_an_import_with_filters_that_overlap_leaves_what_jackrabbit_leaves(
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(nodes=trees.trees(Shape(root=ROOT, node_names=NAMES_IN_JCR)).map(legal))
+@given(nodes=trees.trees(TreeShape(root=ROOT, node_names=NAMES_IN_JCR)).map(legal))
 def test_what_jackrabbit_exports_is_read(nodes: list[Node], jackrabbit: Any, tmp_path: Path) -> None:
     jackrabbit.reset()
     jackrabbit.ask("import", write(tmp_path / "package.zip", nodes))

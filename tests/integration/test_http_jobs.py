@@ -25,15 +25,15 @@ from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import (
+    AttemptOutcome,
     JobAction,
     JobId,
     JobMissingError,
     JobQueueMissingError,
     JobResult,
     JobScheduleMissingError,
-    Missed,
+    MissedFirings,
     NewJob,
-    Outcome,
     QueueKind,
     QueueSettings,
     Renewal,
@@ -104,7 +104,7 @@ def test_every_verb_answers_the_same_over_http(client: HttpControl, journal: Mem
     assert there.clear("cdn").dropped == 1
     assert there.remove_queue("cdn").queue == "cdn"
     nightly = Schedule("nightly", NewJob("report", b'{"n": 1}', "k"), cron="0 3 * * *", zone="Europe/Berlin")
-    once = Schedule("once", NewJob("report"), at_ms=4_000_000_000_000, missed=Missed.ALL)
+    once = Schedule("once", NewJob("report"), at_ms=4_000_000_000_000, missed=MissedFirings.ALL)
     assert [there.set_schedule(each) for each in (nightly, once)] == list(here.schedules()) == list(there.schedules())
     assert there.set_schedule(nightly) == there.schedule("nightly")
     assert (there.schedule("nightly").data, there.schedule("once").missed) == ({"n": 1}, "all")
@@ -158,14 +158,14 @@ def test_a_worker_claims_renews_and_finishes(client: HttpControl) -> None:
     assert (claimed.job, claimed.attempt, claimed.jobs[0].payload) == (added.job, 1, "cGF5bG9hZA==")
     assert not report(client, renewals=(Renewal(job, token, b"half"),)).lost
     assert client.jobs.show(job).progress == "half"
-    assert not report(client, JobResult(job, token, Outcome.OK)).lost
+    assert not report(client, JobResult(job, token, AttemptOutcome.OK)).lost
     assert client.jobs.show(job).view.state == "succeeded"
 
 
 def test_a_report_gives_the_next_call_in_the_same_answer(client: HttpControl) -> None:
     client.jobs.add([NewJob("work")] * 2)
     (first,) = claim(client, free=1).claimed
-    answer = report(client, JobResult(parse_job_id(first.job), Token(first.token), Outcome.OK), free=1)
+    answer = report(client, JobResult(parse_job_id(first.job), Token(first.token), AttemptOutcome.OK), free=1)
     assert [each.job for each in answer.claimed] != [first.job]
     assert len(answer.claimed) == 1
 
@@ -183,7 +183,7 @@ def test_a_token_of_another_lease_or_worker_is_refused(client: HttpControl, work
     client.jobs.add([NewJob("work", keep=True)])
     (claimed,) = claim(client).claimed
     job = parse_job_id(claimed.job)
-    result = JobResult(job, Token(claimed.token + change), Outcome.OK)
+    result = JobResult(job, Token(claimed.token + change), AttemptOutcome.OK)
     assert report(client, result, worker=worker).lost == (CallView(claimed.job, claimed.token + change),)
     assert client.jobs.show(job).view.state == "active"
 
@@ -191,7 +191,7 @@ def test_a_token_of_another_lease_or_worker_is_refused(client: HttpControl, work
 def test_j37_a_second_result_is_refused(client: HttpControl) -> None:
     client.jobs.add([NewJob("work", keep=True)])
     (claimed,) = claim(client).claimed
-    result = JobResult(parse_job_id(claimed.job), Token(claimed.token), Outcome.OK)
+    result = JobResult(parse_job_id(claimed.job), Token(claimed.token), AttemptOutcome.OK)
     assert report(client, result).lost == ()
     assert report(client, result).lost == (CallView(claimed.job, claimed.token),)
 
@@ -204,7 +204,7 @@ def test_j16_a_stop_reaches_the_worker_once(client: HttpControl) -> None:
     told = claim(client, free=0, held=((token, job),))
     assert [each.job for each in told.stopping] == [claimed.job]
     assert ask(client, 0, {(token, job): True}) == TurnView()
-    report(client, JobResult(job, token, Outcome.FAIL))
+    report(client, JobResult(job, token, AttemptOutcome.FAIL))
     assert client.jobs.show(job).view.state == "stopped"
 
 
@@ -215,7 +215,7 @@ def test_a_job_goes_on_while_its_agent_is_started_again(journal: MemoryJournal, 
     job, token = parse_job_id(claimed.job), Token(claimed.token)
     with HttpControl(serve(FakeControl(), UNHURRIED, jobs=service_of(journal)).url) as after:
         assert not report(after, renewals=(Renewal(job, token),)).lost
-        assert not report(after, JobResult(job, token, Outcome.OK)).lost
+        assert not report(after, JobResult(job, token, AttemptOutcome.OK)).lost
         assert after.jobs.show(job).view.state == "succeeded"
 
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint
-from mailboat.jobs.user_transaction import Connection, EffectExistsError, TransactionSplitError, commit_once
+from mailboat.jobs.user_transaction import DbConnection, EffectExistsError, TransactionSplitError, commit_once
 from mailboat.model.jobs import JobLeaseLostError, Token
 from support import job_scenario
 from support.postgres_server import PostgresServer
@@ -142,7 +142,7 @@ def test_a_transaction_that_is_open_is_refused(database: str) -> None:
         refused(connection, UsageError, "is open on the connection")
 
 
-def refused(connection: Connection, error: type[Exception], message: str) -> None:
+def refused(connection: DbConnection, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message), commit_once(connection, JOB, Token(7), NOW_MS):
         raise AssertionError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mailboat.clock import Deadline, SystemClock
 from mailboat.failpoints import NoFailpoints
-from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.command import SubprocessHandler
 from mailboat.jobs.job_worker import Call, JobWorker, Result, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import open_job_topic
@@ -50,7 +50,7 @@ def test_j22_j23_imports_are_purged_in_one_call_that_is_retried_when_the_receive
         assert statistics.imported == PACKAGES
 
         topic = open_job_topic(engine.journal)
-        command, ended = CommandHandler([str(purge)]), []
+        command, ended = SubprocessHandler([str(purge)]), []
 
         def run(call: Call) -> Result:
             result = command(call)

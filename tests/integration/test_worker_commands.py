@@ -20,10 +20,10 @@ from mailboat.api.job_control import JobControl, JobFilter
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.control.job_service import JobService
-from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.command import SubprocessHandler
 from mailboat.jobs.job_worker import Call, Result
 from mailboat.journal.sqlite import SqliteJournal
-from mailboat.model.jobs import JobAction, JobId, NewJob, Outcome, Token, parse_job_id
+from mailboat.model.jobs import AttemptOutcome, JobAction, JobId, NewJob, Token, parse_job_id
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.fake_control import FakeControl
 
@@ -198,11 +198,11 @@ def test_only_the_end_of_a_commands_output_is_read() -> None:
     call = Call({JobId(1): NewJob("purge")}, Token(1), 1)
     tracemalloc.start()
     try:
-        result = CommandHandler(["sh", "-c", script])(call)
+        result = SubprocessHandler(["sh", "-c", script])(call)
         most_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert result == Result(Outcome.FAIL, "sh exited with 75: no route", 7.0)
+    assert result == Result(AttemptOutcome.FAIL, "sh exited with 75: no route", 7.0)
     assert most_bytes < 1_000_000
 
 
@@ -217,6 +217,6 @@ def test_the_end_of_a_short_command_is_noticed_sooner_than_that_of_a_long_one(tm
             return super().wait(seconds)
 
     script = f"until [ -e {tmp_path}/ended ]; do sleep 0.01; done"
-    assert CommandHandler(["sh", "-c", script])(Watched({JobId(1): NewJob("purge")}, Token(1), 1)) == Result()
+    assert SubprocessHandler(["sh", "-c", script])(Watched({JobId(1): NewJob("purge")}, Token(1), 1)) == Result()
     assert Watched.pauses[0] <= 0.01
     assert Watched.pauses == sorted(Watched.pauses)

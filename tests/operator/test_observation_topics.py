@@ -17,7 +17,7 @@ from mailboat_operator.kinds.controllers import plan_for
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.topic import controller
-from mailboat_operator.plan.actions import RECLAIM_SECONDS, DeleteTopic, Hold, Plan, Report, TopicFound
+from mailboat_operator.plan.actions import RECLAIM_SECONDS, DeleteTopic, Hold, Plan, RecordEvent, TopicFound
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
 
@@ -146,7 +146,7 @@ def plan_of_deletion(topic: Any, journal: Any, brokers: LateBrokers, *, was_conn
 
 
 def reports(plan: Plan) -> list[str]:
-    return [action.reason for action in plan.actions if isinstance(action, Report)]
+    return [action.reason for action in plan.actions if isinstance(action, RecordEvent)]
 
 
 def is_released(plan: Plan) -> bool:

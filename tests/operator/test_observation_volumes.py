@@ -14,7 +14,7 @@ from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume
-from mailboat_operator.workload.volumes import Claims, plan_volumes
+from mailboat_operator.workload.volumes import VolumeClaims, plan_volumes
 
 GIBIBYTE = 1 << 30
 STORAGE = {"metadata": {"name": "content"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}
@@ -67,7 +67,7 @@ class Bench:
             if all(self._is_done(action) for action in plan_volumes(seen, size)):
                 return seen.refused, self.cluster.asked[before:]
 
-    def _seen(self, volume: Volume) -> Claims:
+    def _seen(self, volume: Volume) -> VolumeClaims:
         asked = len(self.cluster.asked)
         seen = asyncio.run(self.reader.claims("shop", {ChildKey("StatefulSet", "edge"): WORKLOAD}, "edge", volume))
         assert len(self.cluster.asked) == asked, "observing writes nothing"

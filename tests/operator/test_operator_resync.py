@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mailboat_operator import main
 from mailboat_operator.metrics import OperatorMetrics
-from mailboat_operator.operator_probes import Health
+from mailboat_operator.operator_probes import OperatorHealth
 from mailboat_operator.resync import Resync
 from mailboat_operator.settings import read_settings
 from mailboat_operator.topic_claims import TopicClaims
@@ -51,7 +51,7 @@ def illness_after(change: Callable[[Cluster, Watched], Any]) -> str | None:
     """What the probe says after a round; `change` runs before its second list."""
 
     async def whole() -> str | None:
-        health = Health(OperatorMetrics())
+        health = OperatorHealth(OperatorMetrics())
         watched = Watched(lambda _: None, TopicClaims())
 
         async def before_list(number: int) -> None:

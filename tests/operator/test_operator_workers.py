@@ -14,8 +14,8 @@ from mailboat_operator.broker_connections import Connections
 from mailboat_operator.brokers import ClusterFound
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.metrics import OperatorMetrics
-from mailboat_operator.reconcile_queue import Slots, Workers
-from mailboat_operator.reconciliation import ObjectKey, Outcome
+from mailboat_operator.reconcile_queue import ReconcileQueue, Slots
+from mailboat_operator.reconciliation import ObjectKey, ReconcileOutcome
 
 COUNT = 3
 MOST_UNDER_WAY = 20 * COUNT
@@ -27,16 +27,16 @@ class Office:
     def __init__(self) -> None:
         self.slots, self.may_end, self.looked = Slots(COUNT), asyncio.Event(), list[ObjectKey]()
         self.is_ready = True
-        self.workers = Workers(self, OperatorMetrics(), self.slots)  # type: ignore[arg-type]  # reconciles as it does
+        self.workers = ReconcileQueue(self, OperatorMetrics(), self.slots)  # type: ignore[arg-type]  # reconciles as it does
 
-    async def reconcile(self, key: ObjectKey) -> Outcome:
+    async def reconcile(self, key: ObjectKey) -> ReconcileOutcome:
         self.looked.append(key)
         if key.kind == "Topic":
             async with self.slots.given_back():
                 await self.may_end.wait()
         else:
             await self.may_end.wait()
-        return Outcome(is_ready=self.is_ready)
+        return ReconcileOutcome(is_ready=self.is_ready)
 
     def ask(self, kind: str, count: int, *, is_news: bool = True) -> None:
         for number in range(count):
@@ -185,9 +185,9 @@ class FailingOffice:
 
     def __init__(self, error: Exception) -> None:
         self.error, self.refused, self.count = error, list[MailboatError](), 0
-        self.workers = Workers(self, OperatorMetrics(), Slots(COUNT))  # type: ignore[arg-type]  # reconciles as it does
+        self.workers = ReconcileQueue(self, OperatorMetrics(), Slots(COUNT))  # type: ignore[arg-type]  # reconciles as it does
 
-    async def reconcile(self, _: ObjectKey) -> Outcome:
+    async def reconcile(self, _: ObjectKey) -> ReconcileOutcome:
         self.count += 1
         raise self.error
 

@@ -19,7 +19,7 @@ from mailboat_operator.kinds.package_build.prerequisites import BuildObservation
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild, PackageBuildStatus, SparkOperator
 from mailboat_operator.kinds.registry import KINDS_BY_NAME, decode
 from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
-from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
+from mailboat_operator.plan.actions import Apply, Delete, Plan, RecordEvent
 from mailboat_operator.plan.child_manifest import key_of
 from mailboat_operator.workload.pods import AgentImage
 
@@ -74,7 +74,7 @@ def condition(plan: Plan, kind: str = "Ready") -> dict[str, Any]:
 
 def reasons(plan: Plan) -> list[str]:
     """Of the Events."""
-    return [action.reason for action in plan.actions if isinstance(action, Report)]
+    return [action.reason for action in plan.actions if isinstance(action, RecordEvent)]
 
 
 def after(one: PackageBuild, plan: Plan) -> PackageBuild:
@@ -273,7 +273,7 @@ def test_the_last_attempt_that_fails_ends_the_build_and_leaves_the_driver_s_log(
     assert plan.status is not None
     assert plan.status["phase"] == "Failed"
     assert (condition(plan, "Stalled")["status"], condition(plan, "Complete")["status"]) == ("True", "False")
-    assert [type(action) for action in plan.actions] == [Report]
+    assert [type(action) for action in plan.actions] == [RecordEvent]
     assert plan.again_seconds == LONGEST_SLEEP_SECONDS, "nobody looks for anything at what has failed"
 
 

@@ -36,7 +36,7 @@ from mailboat_operator.kinds.topic.plan import plan_found, plan_topic_status, wa
 from mailboat_operator.kinds.topic.spec import JournalRole
 from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
-from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Plan, Report, Severity, TopicFound
+from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Plan, RecordEvent, Severity, TopicFound
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import Live, differing_field
 from mailboat_operator.plan.findings import (
@@ -422,7 +422,7 @@ def test_a_topic_of_others_is_left_alone(annotation: str) -> None:
     wish = topic(partitions=5, retention={"time": "2s"}, reclaimPolicy="Delete")
     wish = replace(wish, metadata=replace(wish.metadata, annotations={ACCEPTED_TOPIC: annotation}))
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
-    assert [type(action) for action in plan.actions] == [Report]
+    assert [type(action) for action in plan.actions] == [RecordEvent]
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == "TopicExists"
     assert "topicId" not in plan.status
@@ -433,7 +433,7 @@ def test_a_topic_of_others_is_managed_once_an_annotation_names_its_id() -> None:
     wish = topic(partitions=5)
     wish = replace(wish, metadata=replace(wish.metadata, annotations={ACCEPTED_TOPIC: "id-0,id-1"}))
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
-    assert [type(action) for action in plan.actions] == [Report, Grow]
+    assert [type(action) for action in plan.actions] == [RecordEvent, Grow]
     assert plan.status is not None
     assert plan.status["topicId"] == "id-1"
 
@@ -466,9 +466,9 @@ def test_a_topic_is_lost_only_when_brokers_miss_it_twice() -> None:
     missing = with_ready(wish, "TopicMissing")
     back = plan_found(missing, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert back.status is not None
-    assert [action for action in back.actions if isinstance(action, Report)] == []
+    assert [action for action in back.actions if isinstance(action, RecordEvent)] == []
     second = plan_found(missing, wanted_topic(wish, JOURNAL), None, NOW)
-    assert [action.reason for action in second.actions if isinstance(action, Report)] == ["TopicLost"]
+    assert [action.reason for action in second.actions if isinstance(action, RecordEvent)] == ["TopicLost"]
     assert second.status is not None
     assert "topicId" not in second.status
 
@@ -476,7 +476,7 @@ def test_a_topic_is_lost_only_when_brokers_miss_it_twice() -> None:
 def test_a_topic_that_was_recreated_is_reported() -> None:
     wish = replace(topic(partitions=2), status=replace(topic().status, topic_id="id-0"))
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
-    assert [action.reason for action in plan.actions if isinstance(action, Report)] == ["TopicReplaced"]
+    assert [action.reason for action in plan.actions if isinstance(action, RecordEvent)] == ["TopicReplaced"]
 
 
 def test_a_topic_of_a_role_has_the_journals_prefix() -> None:
@@ -511,11 +511,11 @@ def test_an_error_leaves_the_conditions_that_it_does_not_concern() -> None:
 def test_an_object_that_turns_stalled_is_reported_once_by_its_plan_or_in_general() -> None:
     manifest: dict[str, Any] = {"metadata": {"generation": 3}}
     plan = plan_invalid(manifest, UsageError("spec.x is odd"), NOW)
-    assert stall_report(manifest, plan) == Report(Severity.WARNING, "Usage", "spec.x is odd")
+    assert stall_report(manifest, plan) == RecordEvent(Severity.WARNING, "Usage", "spec.x is odd")
     assert stall_report({**manifest, "status": plan.status}, plan) is None
     other = plan_invalid({**manifest, "status": plan.status}, ResourceInvalidError("spec.y is odd"), LATER)
     assert stall_report({**manifest, "status": plan.status}, other) is not None
-    told = replace(plan, actions=(Report(Severity.WARNING, "Usage", "more of it"),))
+    told = replace(plan, actions=(RecordEvent(Severity.WARNING, "Usage", "more of it"),))
     assert stall_report(manifest, told) is None
     assert stall_report(manifest, Plan((), None)) is None
 
@@ -650,7 +650,7 @@ def test_a_topic_of_an_earlier_operator_is_corrected_once(role: JournalRole, *, 
     before = TopicFound("id-1", 1, 1, {"retention.ms": "604800001", "retention.bytes": "10737418240"})
     actions = plan_found(known, wanted, before, NOW).actions
     assert actions[0] == Configure(wanted.name, wanted.config)
-    assert [action.reason for action in actions if isinstance(action, Report)] == ["DriftCorrected"] * is_reported
+    assert [action.reason for action in actions if isinstance(action, RecordEvent)] == ["DriftCorrected"] * is_reported
     assert plan_found(known, wanted, replace(before, config=wanted.config), NOW).actions == ()
 
 

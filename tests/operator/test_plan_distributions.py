@@ -19,7 +19,7 @@ from mailboat_operator.kinds.distribution.plan import (
 )
 from mailboat_operator.kinds.finished import plan_finished
 from mailboat_operator.kinds.registry import decode
-from mailboat_operator.plan.actions import Delete, Report
+from mailboat_operator.plan.actions import Delete, RecordEvent
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.workload.fleet import ordinal_of
 
@@ -106,7 +106,7 @@ def test_it_is_distributed_once_everyone_has_it() -> None:
     assert (plan.status["publishedAt"], plan.status["finishedAt"]) == ("2026-11-21T12:00:00Z",) * 2
     assert condition(plan) == ("True", "Distributed")
     assert condition(plan, "Ready") == ("True", "Distributed")
-    assert [action.reason for action in plan.actions if isinstance(action, Report)] == ["Distributed"]
+    assert [action.reason for action in plan.actions if isinstance(action, RecordEvent)] == ["Distributed"]
     assert plan.again_seconds == 3600.0
 
 

@@ -35,9 +35,9 @@ from mailboat_operator.plan.actions import (
     Delete,
     Hold,
     Plan,
+    RecordEvent,
     RemoveQueue,
     RemoveSchedule,
-    Report,
     SetQueue,
     SetSchedule,
     SuspendQueue,
@@ -136,7 +136,7 @@ def test_a_queue_as_it_is_wanted_is_only_counted(queue_of: Any, author: Any) -> 
 
 def test_settings_that_another_client_changed_are_reverted(queue_of: Any, author: Any) -> None:
     queue = known(queue_of({"workers": None}), author)
-    assert kinds(plan_job_queue(queue, seen(author, view(max_parallel=1)))) == [SetQueue, Report]
+    assert kinds(plan_job_queue(queue, seen(author, view(max_parallel=1)))) == [SetQueue, RecordEvent]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_overlapping_queues_are_reported_with_the_one_that_gets_the_jobs(queue_o
     queue = known(queue_of({"workers": None}), author)
     plan = plan_job_queue(queue, seen(author, view(), view(queue="all", topics=("**",))))
     assert condition(plan, "TopicsDistinct") == ("False", "TopicsOverlap")
-    assert [action.message for action in plan.actions if isinstance(action, Report)] == [
+    assert [action.message for action in plan.actions if isinstance(action, RecordEvent)] == [
         "patterns overlap with those of all; all, the first by name, gets such jobs"
     ]
 
@@ -272,12 +272,12 @@ def test_workers_that_are_no_longer_wanted_are_deleted(queue_of: Any, author: An
     ("policy", "is_held", "change", "expected"),
     [
         ("Retain", True, {}, [Hold]),
-        ("Delete", True, {}, [RemoveQueue, Hold, Report]),
+        ("Delete", True, {}, [RemoveQueue, Hold, RecordEvent]),
         ("Delete", False, {}, []),
-        ("Delete", True, {"owner": ("other", "cdn")}, [Hold, Report]),
-        ("Delete", True, {"publisher": None}, [Hold, Report]),
+        ("Delete", True, {"owner": ("other", "cdn")}, [Hold, RecordEvent]),
+        ("Delete", True, {"publisher": None}, [Hold, RecordEvent]),
         ("Delete", True, {"error": SILENT}, []),
-        ("Delete", True, {"error": SILENT, "now": NOW + timedelta(seconds=RECLAIM_SECONDS)}, [Hold, Report]),
+        ("Delete", True, {"error": SILENT, "now": NOW + timedelta(seconds=RECLAIM_SECONDS)}, [Hold, RecordEvent]),
     ],
 )
 def test_a_deleted_queue_keeps_its_jobs_unless_told_otherwise(
@@ -388,7 +388,7 @@ def test_a_schedule_is_written_once_and_again_after_a_change(schedule_of_manifes
     changed = replace(schedule_of_manifest({"data": "{}"}), status=applied(schedule, author).status)
     assert kinds(plan_job_schedule(changed, scheduled(author, schedule_view()))) == [SetSchedule]
     drifted = plan_job_schedule(applied(schedule, author), scheduled(author, schedule_view(cron="1 3 * * *")))
-    assert kinds(drifted) == [SetSchedule, Report]
+    assert kinds(drifted) == [SetSchedule, RecordEvent]
 
 
 def test_a_single_due_time_that_has_passed_is_not_set_again(schedule_of_manifest: Any, author: Any) -> None:
@@ -407,9 +407,9 @@ def test_a_suspended_schedule_leaves_the_journal(schedule_of_manifest: Any, auth
     [
         ([schedule_view()], {}, [RemoveSchedule, Hold]),
         ([], {}, [Hold]),
-        ([], {"publisher": None}, [Hold, Report]),
+        ([], {"publisher": None}, [Hold, RecordEvent]),
         ([], {"error": SILENT}, []),
-        ([], {"error": SILENT, "now": NOW + timedelta(seconds=RECLAIM_SECONDS)}, [Hold, Report]),
+        ([], {"error": SILENT, "now": NOW + timedelta(seconds=RECLAIM_SECONDS)}, [Hold, RecordEvent]),
     ],
 )
 def test_a_deleted_schedule_is_removed_from_the_journal(

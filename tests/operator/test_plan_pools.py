@@ -21,7 +21,7 @@ from mailboat_operator.kinds.subscriber_pool.manifests import pool_config
 from mailboat_operator.kinds.subscriber_pool.plan import departed, next_step, plan_pool
 from mailboat_operator.kinds.subscriber_pool.pool_health import health_of, shared_identity
 from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
-from mailboat_operator.plan.actions import Apply, Correct, Delete, Report
+from mailboat_operator.plan.actions import Apply, Correct, Delete, RecordEvent
 from mailboat_operator.plan.child_manifest import ChildKey, key_of
 from mailboat_operator.plan.children import correction_report
 from mailboat_operator.workload.fleet import FOLLOW_SECONDS, coarse, pause_before_asking
@@ -85,11 +85,11 @@ def test_lag_has_two_thresholds_so_that_it_does_not_flicker() -> None:
 
 def test_an_event_tells_when_lag_begins_and_when_it_ends() -> None:
     begins = plan_pool(pool(), context(fleet=fleet(member(0, 500))))
-    reports = [action for action in begins.actions if isinstance(action, Report)]
+    reports = [action for action in begins.actions if isinstance(action, RecordEvent)]
     assert [report.reason for report in reports] == ["Lagging"]
     assert "More members do not help" in reports[0].message
     ends = plan_pool(pool(begins.status), context(fleet=fleet(member(0, 3))))
-    assert [action.reason for action in ends.actions if isinstance(action, Report)] == ["NotLagging"]
+    assert [action.reason for action in ends.actions if isinstance(action, RecordEvent)] == ["NotLagging"]
 
 
 def test_one_that_is_still_catching_up_does_not_make_the_pool_lag() -> None:
@@ -215,7 +215,7 @@ def test_the_workload_is_asked_for_the_step_and_no_event_calls_it_drift() -> Non
     plan = plan_pool(pool(replicas=3), context(children=live))
     applied = [action.manifest for action in plan.actions if isinstance(action, Apply)]
     assert [(item["kind"], item["spec"]["replicas"]) for item in applied] == [("StatefulSet", 4)]
-    assert not [action for action in plan.actions if isinstance(action, Report)]
+    assert not [action for action in plan.actions if isinstance(action, RecordEvent)]
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == "ScalingDown"
 
@@ -520,7 +520,7 @@ def test_trouble_of_an_autoscaler_is_a_condition_of_the_pool(
     plan = autoscaled(kind, *said)
     found = condition_of(plan, "AutoscalerReady")
     assert (found["status"], found["reason"]) == (status, reason)
-    reports = [action.reason for action in plan.actions if isinstance(action, Report)]
+    reports = [action.reason for action in plan.actions if isinstance(action, RecordEvent)]
     assert (reason in reports) is (status == "False")
     if status == "False":
         assert found["message"] == f"{kind} edge: no scaler"
@@ -545,7 +545,7 @@ def test_a_pool_says_that_a_publisher_it_follows_does_not_exist(known: Any, seen
     found = condition_of(plan, "PublishersFound")
     assert (found["status"], found["message"].startswith("nobody: no such Publisher")) == (status, status != "True")
     again = plan_pool(pool(plan.status, publishers=["nobody"]), context(publishers=frozenset(known), fleet=seen))
-    assert "PublisherMissing" not in [action.reason for action in again.actions if isinstance(action, Report)]
+    assert "PublisherMissing" not in [action.reason for action in again.actions if isinstance(action, RecordEvent)]
 
 
 def test_a_seed_without_a_bucket_is_stalled_and_the_members_are_made_all_the_same() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuildStatus
 from mailboat_operator.kinds.package_build.timetable import plan_timetable, run_of
 from mailboat_operator.kinds.registry import decode
-from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
+from mailboat_operator.plan.actions import Apply, Delete, Plan, RecordEvent
 from mailboat_operator.plan.labels import PAUSED
 
 UID = "6f1c0de0-0000-4000-8000-000000000001"
@@ -99,7 +99,7 @@ def test_of_times_that_passed_unseen_the_last_one_becomes_a_run() -> None:
 def test_a_time_beyond_its_starting_deadline_is_missed_and_told_once() -> None:
     one, later = nightly(startingDeadline="1h"), NIGHT + timedelta(hours=2)
     plan = plan_timetable(one, [], later)
-    assert (runs_of(plan), [action.reason for action in plan.actions if isinstance(action, Report)]) == (
+    assert (runs_of(plan), [action.reason for action in plan.actions if isinstance(action, RecordEvent)]) == (
         [],
         ["ScheduleMissed"],
     )

@@ -18,7 +18,7 @@ from mailboat_operator.plan.labels import APPLIED
 from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume
-from mailboat_operator.workload.volumes import Claims, is_enlarged, members_claims, too_small, volume_findings
+from mailboat_operator.workload.volumes import VolumeClaims, is_enlarged, members_claims, too_small, volume_findings
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GIBIBYTE = 1 << 30
@@ -78,10 +78,10 @@ PENDING = {"type": "FileSystemResizePending", "status": "True", "message": "Wait
 @pytest.mark.parametrize(
     ("claims", "expected"),
     [
-        (Claims(), None),
-        (Claims([claim(0, has="8Gi"), claim(1)]), ("Unknown", "Resizing", "1 of 2 claims have 8Gi")),
+        (VolumeClaims(), None),
+        (VolumeClaims([claim(0, has="8Gi"), claim(1)]), ("Unknown", "Resizing", "1 of 2 claims have 8Gi")),
         (
-            Claims([claim(0, conditions=[PENDING])]),
+            VolumeClaims([claim(0, conditions=[PENDING])]),
             (
                 "Unknown",
                 "Resizing",
@@ -89,14 +89,16 @@ PENDING = {"type": "FileSystemResizePending", "status": "True", "message": "Wait
             ),
         ),
         (
-            Claims([claim(0, allocatedResourceStatuses={"storage": "ControllerResizeInfeasible"})]),
+            VolumeClaims([claim(0, allocatedResourceStatuses={"storage": "ControllerResizeInfeasible"})]),
             ("Unknown", "Resizing", "0 of 1 claims have 8Gi; content-edge-0: ControllerResizeInfeasible"),
         ),
-        (Claims([claim(0, has="8Gi")]), ("True", "Resized", "1 claims have 8Gi")),
-        (Claims([claim(0)], "class fixed"), ("False", "ResizeRefused", "claims can't grow to 8Gi: class fixed")),
+        (VolumeClaims([claim(0, has="8Gi")]), ("True", "Resized", "1 claims have 8Gi")),
+        (VolumeClaims([claim(0)], "class fixed"), ("False", "ResizeRefused", "claims can't grow to 8Gi: class fixed")),
     ],
 )
-def test_the_condition_says_how_far_volumes_have_grown(claims: Claims, expected: tuple[str, str, str] | None) -> None:
+def test_the_condition_says_how_far_volumes_have_grown(
+    claims: VolumeClaims, expected: tuple[str, str, str] | None
+) -> None:
     found = volume_findings(claims, 8 * GIBIBYTE)
     if expected is None:
         assert found == ()

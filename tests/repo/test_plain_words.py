@@ -196,7 +196,7 @@ def test_loops_name_their_items(product: Any, tools: Any) -> None:
 
 
 DELICATE = re.compile(
-    r"fsync|os\.(?:replace|rename|link)|Lock\(|Condition\(|Event\(|KafkaError|flock|O_NOFOLLOW|\.reach\(|PRAGMA|IfMatch"
+    r"fsync|os\.(?:replace|rename|link)|Lock\(|Condition\(|\bEvent\(|KafkaError|flock|O_NOFOLLOW|\.reach\(|PRAGMA|IfMatch"
 )
 """What a module with ordering, locks, durable files or bugs of a client library contains."""
 FEW = 2

@@ -153,6 +153,17 @@ def test_file_names_that_occur_more_than_twice_do_not_increase(product: Any) -> 
     assert sum(found.values()) <= REPEATED_NAMES, f"choose names that differ: {found}"
 
 
+def test_a_public_class_name_is_defined_once(product: Any) -> None:
+    # the record of a section of a custom resource has the section's name, whatever the engine calls its own class
+    places = defaultdict[tuple[str, bool], list[str]](list)
+    for module in product:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name, ROLES.search(module.name) is not None].append(module.at(node))
+    found = [f"{name}: {', '.join(places)}" for (name, _), places in places.items() if len(places) > 1]
+    assert not found, "a search for a class has to find one; name each by what it is:\n" + "\n".join(found)
+
+
 def test_function_level_imports_are_at_seams_and_do_not_increase(product: Any) -> None:
     found = {
         module.at(node)

@@ -33,6 +33,7 @@ from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import (
+    AttemptOutcome,
     JobAction,
     JobId,
     JobResult,
@@ -40,7 +41,6 @@ from mailboat.model.jobs import (
     JobsFinished,
     JobState,
     NewJob,
-    Outcome,
     QueueDefined,
     QueueKind,
     QueueSettings,
@@ -148,7 +148,9 @@ class SimulatedWorker:
         for call in self._calls[:]:
             if self._chance.random() < share:
                 self._calls.remove(call)
-                outcome = self._chance.choice([Outcome.OK] * 6 + [Outcome.FAIL, Outcome.CANCEL, Outcome.SNOOZE])
+                outcome = self._chance.choice(
+                    [AttemptOutcome.OK] * 6 + [AttemptOutcome.FAIL, AttemptOutcome.CANCEL, AttemptOutcome.SNOOZE]
+                )
                 call.set_result(Result(outcome, "", self._chance.choice((None, 0.0, 0.05))))
 
 
@@ -239,7 +241,9 @@ class JobSimulation:
     def guess_token(self, job: JobId) -> None:
         """A late or hostile writer reports a job with another token than that of its lease."""
         token = self.running[job]
-        self.topic.append(JobsFinished.of([JobResult(job, Token(token + self.chance.choice((-1, 1))), Outcome.OK)]))
+        self.topic.append(
+            JobsFinished.of([JobResult(job, Token(token + self.chance.choice((-1, 1))), AttemptOutcome.OK)])
+        )
         self.read()
         if self.running.get(job) != token and self.reasons[job] != LEASE_EXPIRED:
             raise AssertionError(f"job {job} ended by a result with another token than {token}")

@@ -17,7 +17,7 @@ from mailboat.errors import ClusterUnavailableError
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.reconciliation import ObjectKey, Outcome, Reconciler
+from mailboat_operator.reconciliation import ObjectKey, ReconcileOutcome, Reconciler
 from mailboat_operator.workload.pods import AgentImage
 from support.forked_programs import ForkedProgram, start_mailboat
 
@@ -71,8 +71,8 @@ class Harbour:
         headers = {"Content-Type": "application/merge-patch+json"}
         self.http.patch(url, json=change, headers=headers).raise_for_status()
 
-    def reconcile(self, kind: str, name: str) -> Outcome:
-        async def step() -> Outcome:
+    def reconcile(self, kind: str, name: str) -> ReconcileOutcome:
+        async def step() -> ReconcileOutcome:
             cluster = Cluster(self._count, KubeConfig.from_file(self.server.kubeconfig))
             agents = Agents(lambda _name, _namespace: self.url)
             try:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
-from mailboat.bulk.spark.arrow_columns import Column
+from mailboat.bulk.spark.arrow_columns import ArrowColumn
 from mailboat.bulk.spark.spark_session import SessionSettings, open_session, register_formats
 from mailboat.bulk.spark.stages import Stage, StageRunner
 from pyspark.errors import PySparkException
@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
         def perform(work: bytes) -> Iterator[int]:
             yield len(work)
 
-        stage = Stage("build", {"number": Column("INT", pa.int32(), lambda one: one)}, perform)
+        stage = Stage("build", {"number": ArrowColumn("INT", pa.int32(), lambda one: one)}, perform)
         list(StageRunner(session).run(stage, [b"first", b"second"]))
 
 

@@ -14,7 +14,7 @@ from mailboat.composition.home import (
     Home,
     HomeExistsError,
     HomeMissingError,
-    KnownSubscriber,
+    RegisteredSubscriber,
     configured_home,
     create_home,
     make_folders,
@@ -31,7 +31,7 @@ from mailboat.config.storage import TopicRetentionConfig
 from mailboat.errors import PlaceUnusableError, StorageFailedError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import AgentName
 
-EDGE = KnownSubscriber(AgentName("edge-1"), "files:/srv/site", (AgentName("author"),), 3)
+EDGE = RegisteredSubscriber(AgentName("edge-1"), "files:/srv/site", (AgentName("author"),), 3)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_write_text_by_several_threads_leaves_one_whole_text(tmp_path: Path) -> 
 def test_a_subscriber_is_remembered_with_its_target(home: Home) -> None:
     assert home.known_subscriber(EDGE.name) is None
     home.remember_subscriber(EDGE)
-    other = KnownSubscriber(AgentName("edge-0"), "sqlite:/srv/edge.db")
+    other = RegisteredSubscriber(AgentName("edge-0"), "sqlite:/srv/edge.db")
     home.remember_subscriber(other)
     assert Home(home.path).known_subscribers() == [other, EDGE]
 

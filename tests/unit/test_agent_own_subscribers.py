@@ -25,12 +25,12 @@ from mailboat.errors import CommandMissingError
 from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Start, records_of
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import (
-    Backlog,
     CommandResult,
     CommandState,
     CommandVerb,
     DiscoveryMessage,
     PackageMessage,
+    PoolBacklog,
     SuspendMessage,
     TopicRole,
 )
@@ -173,7 +173,7 @@ def test_queue_of_a_shared_pool_begins_with_its_unfinished_package(workspace: Wo
         is_editable=True,
         follows_all=True,
         next_offset=Offset(1),
-        backlog=Backlog(Offset(3), 2),
+        backlog=PoolBacklog(Offset(3), 2),
     )
     task: Any = Announced(said)
     own = OwnSubscribers(workspace, [(SubscriberAgentConfig(EDGE, "files:edge"), task)], SystemClock())

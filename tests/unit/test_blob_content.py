@@ -17,7 +17,7 @@ from mailboat.errors import BlobCorruptError
 from mailboat.folder_handle import FolderHandle
 from mailboat.model.content_hash import ContentHash
 from mailboat.model.nodes import Binary
-from mailboat.packages.tree_reader import Span, open_pieces
+from mailboat.packages.tree_reader import PieceSpan, open_pieces
 from mailboat.testing.clocks import ManualClock
 
 DATA = b"some content" * 100_000
@@ -35,7 +35,7 @@ def pieces() -> BinaryIO:
     """The content in a package: in two pieces behind their frames."""
     half = len(DATA) // 2
     package = io.BytesIO(b"frame" + DATA[:half] + b"frame" + DATA[half:])
-    return open_pieces(package, [Span(5, half), Span(10 + half, len(DATA) - half)], DIGEST)
+    return open_pieces(package, [PieceSpan(5, half), PieceSpan(10 + half, len(DATA) - half)], DIGEST)
 
 
 def copied(stream: BinaryIO) -> bytes:

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.bulk import build_claims
 from mailboat.bulk.assembly import recipe_for as recipe_of_home
-from mailboat.bulk.build_claims import BuildClaim, Driver, claimed_build, claimed_source, this_driver
+from mailboat.bulk.build_claims import BuildClaim, BuildDriver, claimed_build, claimed_source, this_driver
 from mailboat.bulk.build_manifest import ManifestDamagedError
-from mailboat.bulk.build_records import BuildRequest, Problem, Recipe
+from mailboat.bulk.build_records import BuildProblem, BuildRequest, Recipe
 from mailboat.bulk.build_registry import Build, BuildRegistry, BuildState
 from mailboat.bulk.build_run import BuildOrder
 from mailboat.composition.home import Home
@@ -183,7 +183,7 @@ WHOLE = Build(
     BuildState.COMPLETE,
     ((1, ROOT_KEY),),
     3,
-    problems=(Problem(NodePath("/a/x"), "SourceChanged", "a path vanished"),),
+    problems=(BuildProblem(NodePath("/a/x"), "SourceChanged", "a path vanished"),),
     scan_from=Offset(3),
     last_package_id=PackageId("dstrpck-1"),
     last_offset=Offset(4),
@@ -272,7 +272,7 @@ def test_a_document_that_is_nested_without_end_is_damaged() -> None:
         library.read(BuildId("b"))
 
 
-CLAIM = Driver("one", "there", 4_000_000, "1", 0)
+CLAIM = BuildDriver("one", "there", 4_000_000, "1", 0)
 
 
 @given(st.sampled_from([*places(stored(CLAIM))]), ANY_JSON)

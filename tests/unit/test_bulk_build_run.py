@@ -21,14 +21,14 @@ from mailboat.bulk.build_claims import (
     POLL_SECONDS,
     BuildBusyError,
     BuildClaim,
+    BuildDriver,
     BuildLostError,
-    Driver,
     claimed_build,
     is_alive,
     this_driver,
 )
 from mailboat.bulk.build_manifest import ManifestDamagedError, marked_present
-from mailboat.bulk.build_records import BinResult, BuiltBin, Problem, Recipe
+from mailboat.bulk.build_records import BinResult, BuildProblem, BuiltBin, Recipe
 from mailboat.bulk.build_registry import BuildRegistry
 from mailboat.bulk.build_run import FURTHER_ROUNDS, STORE_SECONDS, BuildConflictError, BuildIncompleteError, BuildOrder
 from mailboat.bulk.cutter import Bin, BinKind, Budget
@@ -404,7 +404,7 @@ def test_limits_of_the_configuration_hold_for_packages(engine: Engine, site: Pat
     ports = FolderSource(site), engine.blobs, {"tree": TreeCodec()}, LimitsConfig(max_entries=1)
     whole = Bin(BinKind.CONTENT, (NodePath("/a"),), 0, 1, b"")
     problem = BinBuilder(recipe, *ports).build(whole)
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, BuildProblem)
     assert (problem.name, "more nodes than limits.max_entries" in problem.message) == ("LimitExceeded", True)
 
 
@@ -430,11 +430,13 @@ def test_a_vanished_path_is_a_problem_with_its_path(engine: Engine, site: Path) 
     recipe = recipe_for(engine, site)
     builder = BinBuilder(recipe, FolderSource(site), engine.blobs, {"tree": TreeCodec()})
     gone = Bin(BinKind.CONTENT, (NodePath("/nowhere"),), 0, 1, b"")
-    assert builder.build(gone) == Problem(NodePath("/nowhere"), "SourceChanged", "a path vanished while it was built")
+    assert builder.build(gone) == BuildProblem(
+        NodePath("/nowhere"), "SourceChanged", "a path vanished while it was built"
+    )
 
 
-def driver(token: str, renewed_ms: int = 0, host: str = "here", started: str = "1") -> Driver:
-    return Driver(token, host, 4_000_000, started, renewed_ms)
+def driver(token: str, renewed_ms: int = 0, host: str = "here", started: str = "1") -> BuildDriver:
+    return BuildDriver(token, host, 4_000_000, started, renewed_ms)
 
 
 def test_a_claim_is_alive_while_it_is_renewed_and_its_process_is_there() -> None:
@@ -464,7 +466,7 @@ def test_a_second_driver_is_refused_as_soon_as_the_first_is_heard_of(engine: Eng
     documents = engine.blobs.builds
     clock = LivingClock(lambda: documents.write("b.claim-000001", json.dumps(asdict(renewed())).encode()))
 
-    def renewed() -> Driver:
+    def renewed() -> BuildDriver:
         return driver("one", int(clock.now().timestamp() * 1000), host="there")
 
     BuildClaim(documents, claimed_build(BuildId("b")), driver("one", host="there"), clock)._take()

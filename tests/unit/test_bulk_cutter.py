@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.bulk.bin_builder import BinBuilder
-from mailboat.bulk.build_records import Problem, Recipe, filter_of
+from mailboat.bulk.build_records import BuildProblem, Recipe, filter_of
 from mailboat.bulk.cut_summary import summary_of
 from mailboat.bulk.cutter import (
     MAX_NODES,
@@ -236,7 +236,7 @@ def test_a_package_with_more_binaries_than_a_message_can_name_is_told_before_any
         builder = BinBuilder(recipe, source, engine.blobs, {"tree": TreeCodec()})
         (one,) = (item for item in cut_whole(source, recipe.roots, recipe.budget) if isinstance(item, Bin))
         result = builder.build(one)
-    assert isinstance(result, Problem)
+    assert isinstance(result, BuildProblem)
     assert (result.path, result.name) == ("/films", "LimitExceeded")
     assert "3 binaries are stored outside of the package" in result.message
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from mailboat.api.problems import error_class
 from mailboat.blobs.references import BlobReference
-from mailboat.bulk.build_records import BuiltBin, BuiltNode, Problem, Recipe
+from mailboat.bulk.build_records import BuildProblem, BuiltBin, BuiltNode, Recipe
 from mailboat.bulk.cutter import Bin, BinKind, SkeletonNode, Unit
 from mailboat.bulk.source_branches import Branch
 from mailboat.bulk.spark.arrow_columns import batch_of
@@ -146,7 +146,7 @@ def test_results_come_back_as_they_were() -> None:
         (BlobReference(DIGEST, 9),),
         (BuiltNode(PAGE, DIGEST),),
     )
-    problem = Problem(OTHER, "SourceChanged", "changed")
+    problem = BuildProblem(OTHER, "SourceChanged", "changed")
     rows = [build_row(DIGEST, built), build_row(bytes(32), problem)]
     assert list(unpacked(packed(rows))) == [(DIGEST, built), (bytes(32), problem)]
     ((_, ended),) = unpacked(packed([build_row(None, StorageFullError("full"))]))

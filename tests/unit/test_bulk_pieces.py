@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from mailboat.bulk.assembly import recipe_for
-from mailboat.bulk.build_records import BuildRequest, Problem
+from mailboat.bulk.build_records import BuildProblem, BuildRequest
 from mailboat.bulk.cutter import Bin, BinKind
 from mailboat.bulk.spark.arrow_columns import batch_of
 from mailboat.bulk.spark.exchange import BUILD_COLUMNS, BuildRow, ExecutorWorkspace, build_row
@@ -19,7 +19,7 @@ from mailboat.bulk.spark.pipeline import (
     PIECE_BINS,
     PIECE_NODES,
     PIECE_SECONDS,
-    Pieces,
+    BinBatches,
     SmallBuild,
     SparkPipeline,
 )
@@ -39,7 +39,7 @@ def bin_of(number: int, content_bytes: int = 0, nodes: int = 1) -> Bin:
 
 def test_pieces_grow_while_they_take_little_time() -> None:
     bins = [bin_of(number, FIRST_PIECE_BYTES, 0) for number in range(14)]
-    pieces, sizes = Pieces(bins, 2), list[int]()
+    pieces, sizes = BinBatches(bins, 2), list[int]()
     for piece in pieces:
         sizes.append(len(piece))
         pieces.took(0.1 if len(sizes) < 3 else PIECE_SECONDS)
@@ -56,7 +56,7 @@ def test_pieces_grow_while_they_take_little_time() -> None:
     ],
 )
 def test_pieces_are_bounded_by_bins_nodes_and_bytes(bins: list[Bin], sizes: list[int]) -> None:
-    assert [len(piece) for piece in Pieces(bins, 10_000)] == sizes
+    assert [len(piece) for piece in BinBatches(bins, 10_000)] == sizes
 
 
 class FakeRunner:
@@ -71,7 +71,7 @@ class FakeRunner:
     def gathered(self, _stage: Any, works: Sequence[bytes]) -> StageRows:
         self.pieces += 1
         is_failing = self.pieces == self.failing
-        rows: list[BuildRow] = [build_row(bytes(32), Problem(ROOT, "X", str(len(work)))) for work in works]
+        rows: list[BuildRow] = [build_row(bytes(32), BuildProblem(ROOT, "X", str(len(work)))) for work in works]
         if is_failing:
             rows.append(build_row(None, StorageFullError("no room")))
         return StageRows(pa.Table.from_batches([batch_of(BUILD_COLUMNS, rows)]), 0.1)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from mailboat.api.records import BuildFollowerView, BuildView
-from mailboat.bulk.build_records import Problem, Recipe
+from mailboat.bulk.build_records import BuildProblem, Recipe
 from mailboat.bulk.build_registry import Build
 from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.cut_summary import CutSummary, NameCollisions, summary_of
@@ -50,8 +50,8 @@ def lines_of(report: Report) -> list[str]:
     return [line.rstrip() for line in into.getvalue().splitlines()]
 
 
-def problems(count: int) -> tuple[Problem, ...]:
-    return tuple(Problem(NodePath(f"/p{number}"), "PathRefused", "a socket") for number in range(count))
+def problems(count: int) -> tuple[BuildProblem, ...]:
+    return tuple(BuildProblem(NodePath(f"/p{number}"), "PathRefused", "a socket") for number in range(count))
 
 
 def test_a_plan_shows_its_largest_packages_and_what_is_left_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.cli.demo.configurations import CHECK, Setting, write_configurations
+from mailboat.cli.demo.configurations import CHECK, DemoSetting, write_configurations
 from mailboat.cli.demo.demo_command import is_at_terminal, is_enter_pressed
 from mailboat.cli.demo.demo_state import (
     AUTHOR,
@@ -19,7 +19,7 @@ from mailboat.cli.demo.demo_state import (
     MEMBERS,
     DemoProcess,
     DemoState,
-    Mistake,
+    MistakenDelete,
     NextStep,
     SubscriberProgress,
     decide_steps,
@@ -51,9 +51,9 @@ def play(state: DemoState, step: NextStep, agent: DemoProcess) -> None:
         case NextStep.PUBLISH:
             state.published += 1
         case NextStep.ERR:
-            state.mistake = Mistake.PUBLISHED
+            state.mistake = MistakenDelete.PUBLISHED
         case NextStep.CLEAR:
-            state.mistake = Mistake.CLEARED
+            state.mistake = MistakenDelete.CLEARED
 
 
 def move(state: DemoState, agent: DemoProcess) -> None:
@@ -62,10 +62,10 @@ def move(state: DemoState, agent: DemoProcess) -> None:
     mistake_at = state.portions // 2
     for follower in agent.followers:
         limit = state.appended if agent is golden else golden.slowest
-        if state.mistake in {Mistake.PUBLISHED, Mistake.BLOCKING}:
+        if state.mistake in {MistakenDelete.PUBLISHED, MistakenDelete.BLOCKING}:
             limit = min(limit, mistake_at)
-            if agent is golden and follower.position == mistake_at and state.mistake is Mistake.PUBLISHED:
-                state.mistake, state.blocked_at_seconds = Mistake.BLOCKING, state.seconds
+            if agent is golden and follower.position == mistake_at and state.mistake is MistakenDelete.PUBLISHED:
+                state.mistake, state.blocked_at_seconds = MistakenDelete.BLOCKING, state.seconds
         if agent.is_running:
             follower.position = max(follower.position, min(limit, follower.position + 2))
 
@@ -129,7 +129,7 @@ def test_a_block_is_shown_for_a_while_before_it_is_cleared() -> None:
         play(state, NextStep.START, agent)
     state.published, state.mistake, state.seconds, state.blocked_at_seconds = (
         40,
-        Mistake.BLOCKING,
+        MistakenDelete.BLOCKING,
         5.0,
         4.0,
     )
@@ -150,7 +150,7 @@ def half_way() -> DemoState:
 
 def test_a_line_for_each_process_fits_a_terminal_of_eighty_columns() -> None:
     state = half_way()
-    state.mistake = Mistake.BLOCKING
+    state.mistake = MistakenDelete.BLOCKING
     state.agents[1].followers[0].error = "ProcessorFailed"
     state.agents[3].is_running = False
     lines = list(bar_lines(state))
@@ -179,7 +179,7 @@ def test_pipes_get_a_line_for_each_quarter_of_the_way() -> None:
     assert isinstance(screen, LineScreen)
     for agent in state.agents[:2]:
         play(state, NextStep.START, agent)
-    state.mistake = Mistake.CLEARED
+    state.mistake = MistakenDelete.CLEARED
     for published in range(0, 41, 2):
         state.published = published
         state.agents[1].followers[0].position = published + 1
@@ -218,7 +218,7 @@ def test_terminals_get_bars_and_what_is_said_stays_as_it_is(monkeypatch: pytest.
 
 def test_the_configurations_are_such_that_agents_run(tmp_path: Path) -> None:
     state = board_of(3)
-    setting = Setting(tmp_path, Path("site"), 1234, {"journal": {"path": "other.db"}})
+    setting = DemoSetting(tmp_path, Path("site"), 1234, {"journal": {"path": "other.db"}})
     write_configurations(setting, state.agents)
     read = {file.stem: decode_config(yaml.safe_load(file.read_text())) for file in tmp_path.glob("*.yaml")}
     assert set(read) == {AUTHOR, GOLDEN, "group-1", LATE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mailboat.api.records import CauseView, JournalView, StatusView, SubscriberStatusView
-from mailboat.cli.status_selection import Order, Selection
+from mailboat.cli.status_selection import Order, StatusSelection
 
 FULL = CauseView("StorageFull", "no space left on device")
 FLEET = (
@@ -16,12 +16,12 @@ FLEET = (
 VIEW = StatusView(JournalView("x", 0, 9), (), FLEET)
 
 
-def names(selection: Selection) -> list[str]:
+def names(selection: StatusSelection) -> list[str]:
     return [subscriber.name for subscriber in selection.applied(VIEW).subscribers]
 
 
-def pressed(keys: str, selection: Selection | None = None) -> Selection:
-    found = Selection() if selection is None else selection
+def pressed(keys: str, selection: StatusSelection | None = None) -> StatusSelection:
+    found = StatusSelection() if selection is None else selection
     for key in keys:
         found = found.pressed(key)
     return found
@@ -38,7 +38,7 @@ def pressed(keys: str, selection: Selection | None = None) -> Selection:
     ],
 )
 def test_orders(order: Order, expected: list[str]) -> None:
-    assert names(Selection(order)) == expected
+    assert names(StatusSelection(order)) == expected
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_orders(order: Order, expected: list[str]) -> None:
     [("EDGE-1", ["edge-1", "edge-10"]), ("retry", ["edge-1"]), ("storage", ["edge-1"]), ("?", [])],
 )
 def test_filter_matches_name_state_and_error(wanted: str, expected: list[str]) -> None:
-    assert names(Selection(wanted=wanted)) == expected
+    assert names(StatusSelection(wanted=wanted)) == expected
 
 
 def test_keys_sort_pause_and_quit() -> None:
@@ -55,14 +55,14 @@ def test_keys_sort_pause_and_quit() -> None:
     assert pressed(" ").is_paused
     assert not pressed("  ").is_paused
     assert pressed("q").is_over
-    assert pressed("xyz\t") == Selection()
+    assert pressed("xyz\t") == StatusSelection()
 
 
 def test_filter_is_typed_applied_cancelled_and_removed() -> None:
     typing = pressed("/edgeq\x7f-1")
     assert typing.typed == "edge-1"
     assert "filter: edge-1_" in typing.headline(4, 4)
-    assert names(typing) == names(Selection()), "not applied yet"
+    assert names(typing) == names(StatusSelection()), "not applied yet"
     applied = pressed("\n", typing)
     assert (applied.wanted, applied.typed, applied.is_over) == ("edge-1", None, False)
     assert 'filter "edge-1": 2 of 4' in applied.headline(2, 4)

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from mailboat.cli.terminal_line import TerminalLine
-from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
+from mailboat.cli.transfer import TransferProgress, file_bytes, folder_bytes
 
 
 class Terminal(io.StringIO):
@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 
 def test_terminal_sees_phase_bytes_and_time_left_and_nothing_stays() -> None:
     into = Terminal()
-    with Transfer(into) as transfer:
+    with TransferProgress(into) as transfer:
         transfer.begin("comparing", 2_000_000)
         transfer.advance(1_000_000)
         transfer.begin("publishing", 500)
@@ -30,7 +30,7 @@ def test_terminal_sees_phase_bytes_and_time_left_and_nothing_stays() -> None:
 
 def test_pipe_sees_nothing() -> None:
     into = io.StringIO()
-    with Transfer(into) as transfer:
+    with TransferProgress(into) as transfer:
         transfer.begin("publishing", 10)
         transfer.advance(10)
     assert (into.getvalue(), transfer.is_shown) == ("", False)

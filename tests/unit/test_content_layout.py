@@ -24,7 +24,7 @@ from mailboat.content.disk_layout import (
 from mailboat.errors import MailboatError, PackageCorruptError, PathRefusedError
 from mailboat.model.nodes import Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, names, nodes
+from mailboat.testing.trees import ANY_TEXTS, TreeShape, a_full_node, names, nodes
 from mailboat.wire.node_bodies import OpenBinary
 
 HERE = NodePath("/content/here")
@@ -77,7 +77,7 @@ def test_files_of_binaries_are_recognised() -> None:
     assert not is_binary_file("x" * 74)
 
 
-@given(nodes(HERE, Shape(texts=ANY_TEXTS)))
+@given(nodes(HERE, TreeShape(texts=ANY_TEXTS)))
 def test_a_node_comes_back_from_its_sidecar(node: Node) -> None:
     content = write_sidecar(node)
     assert read_sidecar(HERE, content, never) == node

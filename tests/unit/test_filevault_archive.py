@@ -25,7 +25,7 @@ from mailboat.errors import (
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import MAX_DEPTH, MAX_PATH_BYTES, NodePath
-from mailboat.packages.filevault.archive_reader import MAX_ENTRY_DEPTH, MAX_ENTRY_NAME_BYTES, Archive
+from mailboat.packages.filevault.archive_reader import MAX_ENTRY_DEPTH, MAX_ENTRY_NAME_BYTES, ZipArchive
 from mailboat.packages.filevault.archive_tree import content_root
 from mailboat.packages.filevault.archive_writer import SPOOL_BYTES, ArchiveWriter
 from mailboat.packages.filevault.codec import FilevaultCodec
@@ -38,8 +38,8 @@ FILTER = b'<workspaceFilter version="1.0"><filter root="/content"/></workspaceFi
 CENTRAL_SIGNATURE = b"PK\x01\x02"
 
 
-def opened(payload: bytes, limits: LimitsConfig = LIMITS) -> Archive:
-    return Archive(io.BytesIO(payload), len(payload), limits)
+def opened(payload: bytes, limits: LimitsConfig = LIMITS) -> ZipArchive:
+    return ZipArchive(io.BytesIO(payload), len(payload), limits)
 
 
 def read_all(payload: bytes, limits: LimitsConfig = LIMITS) -> dict[str, bytes]:

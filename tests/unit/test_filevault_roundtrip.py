@@ -22,7 +22,7 @@ from mailboat.packages.filevault.layout_writer import MAX_ELEMENT_DEPTH
 from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
-from mailboat.testing.trees import Shape
+from mailboat.testing.trees import TreeShape
 from mailboat.wire.node_bodies import decode_node
 
 CONTENT = NodePath("/content")
@@ -31,7 +31,7 @@ TRICKY_NAMES = [
     "a.xml", "x.binary", ".content.xml", ".vlt", ".vlt-sync", ".svn", "b[2]", "_", "__", "_a_b", ".git",
     "jcr:data", "a:b:c", "100%", "%41", "xmlns", "xml:lang", "_x0041_", "1", "a b", "😀", ".xml", ".dir", ".binary",
 ]  # fmt: skip
-TRICKY = Shape(
+TRICKY = TreeShape(
     may_files_have_children=True,
     texts=trees.ANY_TEXTS,
     max_nodes=16,

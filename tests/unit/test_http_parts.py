@@ -42,7 +42,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.http.access import is_cross_site, is_from_here, is_loopback, token_of
-from mailboat.http.audit import AuditTrail, Call
+from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.bodies import is_json, json_fault
 from mailboat.http.connections import GuardedProtocol, StrictConnection, displaced, guarded_protocol
 from mailboat.http.gate import RESERVED, Gate
@@ -432,7 +432,7 @@ def test_a_page_of_the_agent_itself_is_from_here() -> None:
 @given(st.text(max_size=50))
 def test_an_audit_line_is_one_line_whatever_it_tells(text: str) -> None:
     audit = AuditTrail(ManualClock())
-    audit.write(Call("r", what={"publisher": "author", "queue": text}), "POST", f"/{text}")
+    audit.write(ApiCall("r", what={"publisher": "author", "queue": text}), "POST", f"/{text}")
     (line,) = audit.lines("author")
     assert line.isascii()
     assert line.isprintable()
@@ -462,7 +462,7 @@ def test_the_audit_line_is_written_before_its_answer_begins(tmp_path: Path) -> N
 def test_an_audit_line_leaves_out_what_there_is_not_to_tell() -> None:
     audit = AuditTrail(ManualClock())
     what = {"publisher": "author", "max_items": None, "command": "", "offset": 0}
-    audit.write(Call("r", what=what), "POST", "/clear")
+    audit.write(ApiCall("r", what=what), "POST", "/clear")
     (line,) = audit.lines("author")
     assert line.endswith("path=/clear publisher=author offset=0 outcome=done status=0 request_id=r")
 

@@ -20,11 +20,12 @@ from mailboat.jobs.selection import (
     waits_for,
     why_pending,
 )
-from mailboat.jobs.source import Claimed, Offer
+from mailboat.jobs.source import ClaimedCall, Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
+    AttemptOutcome,
     JobId,
     JobRecord,
     JobResult,
@@ -34,7 +35,6 @@ from mailboat.model.jobs import (
     JobState,
     LeasesRenewed,
     NewJob,
-    Outcome,
     QueueDefined,
     QueueKind,
     QueueSettings,
@@ -60,7 +60,7 @@ class Desk:
         self.jobs = self.source.topic.add([NewJob("mail")] * 6)
         self.source.catch_up()
 
-    def poll(self, *held: Claimed) -> list[Claimed]:
+    def poll(self, *held: ClaimedCall) -> list[ClaimedCall]:
         return list(self.source.poll(OFFER, 2 - len(held), [each.call for each in held], 0.0).claimed)
 
     def see(self, *records: JobRecord) -> None:
@@ -68,9 +68,9 @@ class Desk:
         self.source.topic.append(*records)
         self.source.catch_up()
 
-    def report(self, *ended: Claimed, free: int) -> int:
+    def report(self, *ended: ClaimedCall, free: int) -> int:
         """Report calls; how many records that appended."""
-        results = [JobResult(each.call.job, each.call.token, Outcome.OK) for each in ended]
+        results = [JobResult(each.call.job, each.call.token, AttemptOutcome.OK) for each in ended]
         before = self.source.topic.next_offset
         assert not self.source.report(OFFER, results, (), free).lost
         return self.source.topic.next_offset - before
@@ -83,7 +83,7 @@ def desk() -> Iterator[Desk]:
         yield made
 
 
-def jobs_of(calls: list[Claimed]) -> list[JobId]:
+def jobs_of(calls: list[ClaimedCall]) -> list[JobId]:
     return [job for call in calls for job in call.jobs]
 
 
@@ -197,7 +197,9 @@ def test_worker_that_ends_its_calls_holds_up_no_newer_one(desk: Desk) -> None:
         desk.see(LeasesRenewed.of([Renewal(desk.jobs[0], tokens[0])]))
         desk.clock.advance(20.0)
         desk.see(
-            JobsFinished.of([JobResult(job, token, Outcome.OK) for job, token in zip(desk.jobs, tokens, strict=False)])
+            JobsFinished.of(
+                [JobResult(job, token, AttemptOutcome.OK) for job, token in zip(desk.jobs, tokens, strict=False)]
+            )
         )
         again.follow_to(Offset(topic.next_offset - 1))
         assert again.fold.capture(again.next_offset) == topic.fold.capture(topic.next_offset)
@@ -215,7 +217,7 @@ def test_killed_worker_of_an_older_version_holds_up_newer_ones_for_two_minutes_a
     desk.source.topic.append(WorkerSeen("old", 1, ("mail",)))
     desk.source.catch_up()
     assert not desk.poll()
-    claimed: list[Claimed] = []
+    claimed: list[ClaimedCall] = []
     waited = 0
     while not claimed:  # nothing is appended but what the newer worker says of itself
         desk.clock.advance(1.0)
@@ -262,7 +264,7 @@ def test_rate_limited_job_starts_on_an_idle_log() -> None:
         first, second = source.topic.add([NewJob("mail")] * 2)
         source.catch_up()
         (call,) = source.poll(OFFER, 2, (), 0.0).claimed
-        source.report(OFFER, [JobResult(first, call.call.token, Outcome.OK)], ())
+        source.report(OFFER, [JobResult(first, call.call.token, AttemptOutcome.OK)], ())
         assert not source.poll(OFFER, 2, (), 0.0).claimed
         clock.advance(2.1)
         (call,) = source.poll(OFFER, 2, (), 0.0).claimed

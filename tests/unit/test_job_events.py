@@ -21,7 +21,7 @@ from mailboat.jobs.topic import JobTopic
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import records_of
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, parse_job_id
+from mailboat.model.jobs import AttemptOutcome, JobAction, JobResult, NewJob, parse_job_id
 from mailboat.model.messages import EVENT_TOPIC, JOB_TOPIC
 from mailboat.operations.journal_inspection import decode_record, summary_of
 from mailboat.publisher.distributed_memory import EventCursor, EventMemory
@@ -67,7 +67,7 @@ def posted(
     return [json.loads(encode_notice(notice, body)) for notice in noticed(log, start, chosen)]
 
 
-def run(jobs: JobService, outcome: Outcome, clock: ManualClock) -> None:
+def run(jobs: JobService, outcome: AttemptOutcome, clock: ManualClock) -> None:
     offer = Offer("w-1", 1, ("**",))
     (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
     clock.advance(2.0)
@@ -79,10 +79,10 @@ def history(jobs: JobService, clock: ManualClock, request: str = "once") -> list
     first = jobs.add([NewJob("mail", key="a", retries=1, request_id=request)])[0].job
     jobs.add([NewJob("mail", request_id=request)])
     clock.advance(5.0)
-    for outcome in (Outcome.FAIL, Outcome.SNOOZE, Outcome.FAIL):
+    for outcome in (AttemptOutcome.FAIL, AttemptOutcome.SNOOZE, AttemptOutcome.FAIL):
         run(jobs, outcome, clock)
     second = jobs.add([NewJob("purge.cdn")])[0].job
-    run(jobs, Outcome.OK, clock)
+    run(jobs, AttemptOutcome.OK, clock)
     third = jobs.add([NewJob("mail", delay_ms=60_000)])[0].job
     jobs.command(JobAction.REMOVE, [parse_job_id(third)])
     return [first, second, third]
@@ -118,7 +118,7 @@ def test_j1_a_job_that_always_fails_has_an_event_for_each_attempt(
 ) -> None:
     job = jobs.add([NewJob("mail", retries=2)])[0].job
     for _ in range(3):
-        run(jobs, Outcome.FAIL, clock)
+        run(jobs, AttemptOutcome.FAIL, clock)
     assert [event["type"].split(".")[-2] for event in posted(log, 0)] == [
         *("added", "started", "failed", "started", "failed", "started", "cancelled")
     ]

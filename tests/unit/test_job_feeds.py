@@ -8,6 +8,7 @@ from mailboat.jobs.feeds import MAX_POOLS, Feeds
 from mailboat.jobs.fold import JobFold
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.jobs import (
+    AttemptOutcome,
     Feed,
     JobAction,
     JobId,
@@ -19,7 +20,6 @@ from mailboat.model.jobs import (
     JobsFinished,
     JobState,
     NewJob,
-    Outcome,
     QueueAction,
     QueueCommanded,
     QueueDefined,
@@ -108,7 +108,7 @@ def test_a_pool_that_is_forgotten_drops_its_packages_and_may_begin_again() -> No
     assert log.fold.feeds.find(POOL) is None, "a member that stood still does not bring the pool back"
     log.put(added(1, 0))
     assert log.queue_length() == 1
-    log.put(JobsFinished.of([JobResult(active, token, Outcome.FAIL, 0)]))
+    log.put(JobsFinished.of([JobResult(active, token, AttemptOutcome.FAIL, 0)]))
     assert log.fold.table.state(active) is JobState.STOPPED, "its package is not queued again"
     restored = JobFold(decode_checkpoint(encode_checkpoint(log.fold.capture(Offset(99)))))
     assert restored.feeds.all() == [feed(1, 1)]
@@ -119,10 +119,10 @@ def test_a_package_is_tried_without_end_until_a_member_says_that_it_is_done() ->
     job = JobId(log.put(added(1, 0)) * 256)
     for _ in range(30):
         token = Token(log.put(JobsClaimed.of("m1", [[job]])))
-        log.put(JobsFinished.of([JobResult(job, token, Outcome.FAIL, 0)]))
+        log.put(JobsFinished.of([JobResult(job, token, AttemptOutcome.FAIL, 0)]))
         assert log.fold.table.state(job) is JobState.QUEUED
     token = Token(log.put(JobsClaimed.of("m1", [[job]])))
-    log.put(JobsFinished.of([JobResult(job, token, Outcome.OK)]))
+    log.put(JobsFinished.of([JobResult(job, token, AttemptOutcome.OK)]))
     assert log.fold.table.state(job) is None
     assert not log.fold.queues[pool_queue(POOL)].chained()
 

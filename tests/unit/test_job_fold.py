@@ -11,6 +11,7 @@ from mailboat.jobs.job_changes import Transition
 from mailboat.jobs.selection import plan_claims, position, why_pending
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
+    AttemptOutcome,
     JobAction,
     JobId,
     JobRecord,
@@ -22,7 +23,6 @@ from mailboat.model.jobs import (
     JobState,
     LeasesRenewed,
     NewJob,
-    Outcome,
     QueueAction,
     QueueCommanded,
     QueueDefined,
@@ -68,13 +68,15 @@ class JobLog:
         self.append(JobsClaimed.of(worker, [[job] for job in jobs]))
         return token
 
-    def finish(self, job: JobId, token: Token, outcome: Outcome = Outcome.OK, delay_ms: int | None = None) -> None:
+    def finish(
+        self, job: JobId, token: Token, outcome: AttemptOutcome = AttemptOutcome.OK, delay_ms: int | None = None
+    ) -> None:
         self.append(JobsFinished.of([JobResult(job, token, outcome, delay_ms)]))
 
     def state(self, job: JobId) -> JobState | None:
         return self.fold.table.state(job)
 
-    def run_next(self, outcome: Outcome = Outcome.OK, delay_ms: int | None = None) -> JobId | None:
+    def run_next(self, outcome: AttemptOutcome = AttemptOutcome.OK, delay_ms: int | None = None) -> JobId | None:
         proposal = plan_claims(self.fold, WORKER, 1)
         if not proposal.preferred:
             return None
@@ -151,7 +153,7 @@ def test_j3_retries_are_delayed_by_result_then_job_then_queue() -> None:
         (log.add("slow.b", retry_delay_ms=1_000), None, 1_000),
         (log.add("slow.c"), None, 2_000),
     ):
-        log.finish(job, log.claim(job), Outcome.FAIL, delay_ms)
+        log.finish(job, log.claim(job), AttemptOutcome.FAIL, delay_ms)
         assert log.fold.table.due_ms(job) == log.now_ms + pause_ms
 
 
@@ -159,7 +161,7 @@ def test_retry_delays_double_up_to_the_maximum() -> None:
     log = JobLog()
     job, pauses = log.add(retries=-1), []
     for _ in range(10):
-        log.finish(job, log.claim(job), Outcome.FAIL)
+        log.finish(job, log.claim(job), AttemptOutcome.FAIL)
         pauses.append(log.fold.table.due_ms(job) - log.now_ms)
         log.pass_time(pauses[-1])
     assert pauses == [2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 300_000, 300_000]
@@ -167,9 +169,13 @@ def test_retry_delays_double_up_to_the_maximum() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "state"),
-    [(Outcome.OK, JobState.SUCCEEDED), (Outcome.FAIL, JobState.GIVEN_UP), (Outcome.CANCEL, JobState.ERROR)],
+    [
+        (AttemptOutcome.OK, JobState.SUCCEEDED),
+        (AttemptOutcome.FAIL, JobState.GIVEN_UP),
+        (AttemptOutcome.CANCEL, JobState.ERROR),
+    ],
 )
-def test_j2_a_failure_is_given_up_and_a_cancelled_job_is_an_error(outcome: Outcome, state: JobState) -> None:
+def test_j2_a_failure_is_given_up_and_a_cancelled_job_is_an_error(outcome: AttemptOutcome, state: JobState) -> None:
     log = JobLog()
     job = log.add(retries=0, keep=True)
     log.finish(job, log.claim(job), outcome)
@@ -179,7 +185,7 @@ def test_j2_a_failure_is_given_up_and_a_cancelled_job_is_an_error(outcome: Outco
 def test_snooze_does_not_count_the_attempt() -> None:
     log = JobLog()
     job = log.add(retries=0)
-    log.finish(job, log.claim(job), Outcome.SNOOZE, 5_000)
+    log.finish(job, log.claim(job), AttemptOutcome.SNOOZE, 5_000)
     log.pass_time(5_000)
     log.claim(job)
     assert log.fold.table.tries(job) == 1
@@ -207,7 +213,7 @@ def test_j4_an_ordered_queue_runs_one_at_a_time_and_retries_in_place() -> None:
         assert len(log.fold.leases) == 1
         if job == jobs[2] and failures:
             failures -= 1
-            log.finish(job, token, Outcome.FAIL, 1_000)
+            log.finish(job, token, AttemptOutcome.FAIL, 1_000)
             assert log.run_next() is None
             log.pass_time(1_000)
         else:
@@ -276,7 +282,7 @@ def test_the_history_of_a_queue_is_what_its_settings_say_now() -> None:
     log = JobLog(QueueSettings("short", ["short"], history_ms=60_000))
     ended, kept = log.add("short"), log.add()
     for job in (ended, kept):
-        log.finish(job, log.claim(job), Outcome.CANCEL)
+        log.finish(job, log.claim(job), AttemptOutcome.CANCEL)
     log.pass_time(59_999)
     assert log.state(ended) is JobState.ERROR
     log.append(QueueDefined(QueueSettings("short", ["short"], history_ms=120_000)))
@@ -353,7 +359,7 @@ def test_a_stop_ends_a_queued_job_at_once_and_a_running_one_with_its_attempt() -
     log.append(JobsCommanded(JobAction.STOP, [running, waiting]))
     assert log.state(waiting) is JobState.STOPPED
     assert log.fold.leases[running].stop_requested
-    log.finish(running, token, Outcome.FAIL)
+    log.finish(running, token, AttemptOutcome.FAIL)
     assert log.state(running) is JobState.STOPPED
 
 
@@ -639,7 +645,7 @@ def test_a_call_of_many_that_ripen_later_is_no_reason_to_start_late() -> None:
     token = Token(log.next_offset)
     log.append(JobsClaimed.of(WORKER, groups))
     younger = log.add("purge", key="younger")
-    log.append(JobsFinished.of([JobResult(job, token, Outcome.FAIL) for (job,) in groups]))
+    log.append(JobsFinished.of([JobResult(job, token, AttemptOutcome.FAIL) for (job,) in groups]))
     log.pass_time(1_000)
     for fold in (log.fold, JobFold(log.fold.capture(Offset(log.next_offset)))):
         assert fold.next_moment_ms() == log.now_ms + 1_000
@@ -677,7 +683,7 @@ def test_jobs_of_other_workers_are_passed_over_once() -> None:
     log.append(WorkerSeen("fax", 1, ["fax"]))
     fax = plan_claims(log.fold, "fax", 1)
     (retried,) = [*fax.preferred, *fax.others][0]
-    log.finish(retried, log.claim(retried, worker="fax"), Outcome.FAIL, 0)
+    log.finish(retried, log.claim(retried, worker="fax"), AttemptOutcome.FAIL, 0)
     log.append(WorkerSeen("fax", 0, []))
     first = poll()
     for name, topics in workers.items():
@@ -686,8 +692,8 @@ def test_jobs_of_other_workers_are_passed_over_once() -> None:
     for name in list(workers)[1:]:
         log.append(WorkerSeen(name, 0, []))
     mail = log.add("mail", retry_delay_ms=0)
-    assert log.run_next(Outcome.FAIL) == mail
-    assert log.run_next(Outcome.FAIL) == mail, "a retried job is found again"
+    assert log.run_next(AttemptOutcome.FAIL) == mail
+    assert log.run_next(AttemptOutcome.FAIL) == mail, "a retried job is found again"
     log.append(WorkerSeen(WORKER, 1, ["fax"]))
     assert log.run_next() != mail
 
@@ -700,7 +706,7 @@ def failed_twice(log: JobLog) -> list[JobId]:
     jobs = []
     for delay_ms in (30_000, 20_000):
         jobs.append(log.add("q", key="k"))
-        log.finish(jobs[-1], log.claim(jobs[-1]), Outcome.FAIL, delay_ms)
+        log.finish(jobs[-1], log.claim(jobs[-1]), AttemptOutcome.FAIL, delay_ms)
     return jobs
 
 
@@ -731,7 +737,7 @@ def test_a_checkpoint_that_orders_a_job_twice_or_before_it_is_due_starts_each_on
 def test_a_retried_job_holds_up_no_other_one_after_its_queue_was_redefined(settings: QueueSettings) -> None:
     log = JobLog(settings)
     first = log.add("q", key="k")
-    log.finish(first, log.claim(first), Outcome.FAIL)
+    log.finish(first, log.claim(first), AttemptOutcome.FAIL)
     log.append(QueueDefined(settings._replace(rate=100, rate_period_ms=1_000)))
     second = log.add("q", key="k")
     assert log.run_next() == second
@@ -746,7 +752,7 @@ def test_no_job_starts_beside_running_ones_of_its_key_once_keys_are_ordered() ->
     log.append(QueueDefined(QueueSettings("q", ["q"], QueueKind.KEYED)))
     log.finish(running[0], tokens[0])
     assert log.run_next() is None
-    log.finish(running[1], tokens[1], Outcome.FAIL, 1_000)
+    log.finish(running[1], tokens[1], AttemptOutcome.FAIL, 1_000)
     assert log.run_next() is None, "a retried job keeps its place"
     log.pass_time(1_000)
     assert [log.run_next(), log.run_next()] == [running[1], waiting]

@@ -14,6 +14,7 @@ from mailboat.jobs.selection import plan_claims
 from mailboat.model.identifiers import Offset
 from mailboat.model.job_checkpoint import LeaseState
 from mailboat.model.jobs import (
+    AttemptOutcome,
     JobAction,
     JobId,
     JobRecord,
@@ -25,7 +26,6 @@ from mailboat.model.jobs import (
     JobState,
     LeasesRenewed,
     NewJob,
-    Outcome,
     Priority,
     QueueAction,
     QueueCommanded,
@@ -165,7 +165,7 @@ class History:
     def result(self, job: JobId) -> JobResult:
         lease = self.fold.leases.get(job)
         token = lease.token if lease is not None and self.random.random() < 0.9 else Token(self.offset // 2)
-        return JobResult(job, token, self.random.choice(list(Outcome)), self.random.choice((None, 0, 100)))
+        return JobResult(job, token, self.random.choice(list(AttemptOutcome)), self.random.choice((None, 0, 100)))
 
     def claim(self, worker: str) -> None:
         self.append(JobsClaimed.of(worker, plan_claims(self.fold, worker, 4).preferred))
@@ -182,7 +182,7 @@ class History:
             self.append(WorkerSeen("w1", 1_000, ["**"]))
             self.claim("w1")
             leases = {lease.jobs: lease for lease in self.fold.leases.values()}.values()
-            self.append(JobsFinished.of([JobResult(lease.jobs[0], lease.token, Outcome.OK) for lease in leases]))
+            self.append(JobsFinished.of([JobResult(lease.jobs[0], lease.token, AttemptOutcome.OK) for lease in leases]))
             if all(state.final for state in self.states.values()):
                 return
             self.now_ms += 60_000

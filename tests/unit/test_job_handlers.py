@@ -15,9 +15,9 @@ from mailboat.clock import SystemClock
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.jobs.handlers import Completion, JobCompletedError, JobContext, JobHandlers, WorkerPorts
 from mailboat.jobs.job_worker import Call, Result
-from mailboat.jobs.progress import MAX_LOG_LINES, Progress, decode_progress, encode_progress, eta_ms
+from mailboat.jobs.progress import MAX_LOG_LINES, AttemptProgress, decode_progress, encode_progress, eta_ms
 from mailboat.model.identifiers import Offset
-from mailboat.model.jobs import JobLeaseLostError, NewJob, Outcome, Token, job_id
+from mailboat.model.jobs import AttemptOutcome, JobLeaseLostError, NewJob, Token, job_id
 from mailboat.wire.job_records import MAX_PROGRESS_BYTES
 
 
@@ -69,7 +69,7 @@ def test_a_payload_of_another_type_ends_the_job_as_error(payload: bytes) -> None
 
     result = run(handlers, call_of(payload))
     assert isinstance(result, Result)
-    assert result.outcome is Outcome.CANCEL
+    assert result.outcome is AttemptOutcome.CANCEL
     assert "the payload of job 3-0 is invalid" in result.message
 
 
@@ -129,9 +129,9 @@ def test_outcomes_are_what_the_context_returns() -> None:
         handlers.job("**")(lambda _data, context: returned(context))
         return run(handlers, call_of(b"1"))
 
-    assert outcome(lambda context: context.fail("429", after=7)) == Result(Outcome.FAIL, "429", 7)
-    assert outcome(lambda context: context.cancel("no")) == Result(Outcome.CANCEL, "no")
-    assert outcome(lambda context: context.snooze(60)) == Result(Outcome.SNOOZE, "", 60)
+    assert outcome(lambda context: context.fail("429", after=7)) == Result(AttemptOutcome.FAIL, "429", 7)
+    assert outcome(lambda context: context.cancel("no")) == Result(AttemptOutcome.CANCEL, "no")
+    assert outcome(lambda context: context.snooze(60)) == Result(AttemptOutcome.SNOOZE, "", 60)
     with pytest.raises(TypeError, match="str, which is not an outcome"):
         outcome(lambda _context: "done")
 
@@ -155,7 +155,7 @@ def test_j2_an_exception_is_retried_unless_the_handler_says_no(
         raise error
 
     if ends:
-        assert run(handlers, call_of(b"1")) == Result(Outcome.CANCEL, f"{type(error).__name__}: {error}")
+        assert run(handlers, call_of(b"1")) == Result(AttemptOutcome.CANCEL, f"{type(error).__name__}: {error}")
     else:
         with pytest.raises(type(error)):
             run(handlers, call_of(b"1"))
@@ -173,7 +173,7 @@ def test_j37_a_second_completion_is_refused() -> None:
     assert isinstance(result, Future)
     assert not result.done()
     completions[0].fail("503", after=3)
-    assert result.result() == Result(Outcome.FAIL, "503", 3)
+    assert result.result() == Result(AttemptOutcome.FAIL, "503", 3)
     for again in (completions[0].ok, completions[0].fail, completions[0].cancel):
         with pytest.raises(JobCompletedError):
             again()
@@ -216,8 +216,8 @@ def test_progress_and_log_are_reported_together() -> None:
     for item in context.track(["a", "b", "c"]):
         context.log(f"at {item}")
         seen.append(decode_progress(call.progress))
-    assert seen[1] == Progress(1, 3, ("at a", "at b"))
-    assert decode_progress(call.progress) == Progress(3, 3, ("at a", "at b", "at c"))
+    assert seen[1] == AttemptProgress(1, 3, ("at a", "at b"))
+    assert decode_progress(call.progress) == AttemptProgress(3, 3, ("at a", "at b", "at c"))
 
 
 def test_track_ends_when_a_stop_is_requested() -> None:
@@ -233,13 +233,13 @@ def test_track_ends_when_a_stop_is_requested() -> None:
 
 
 def test_a_report_is_bounded_and_keeps_the_last_lines() -> None:
-    report = encode_progress(Progress(1, 2, [f"{number} " + "ü" * 1_000 for number in range(50)]))
+    report = encode_progress(AttemptProgress(1, 2, [f"{number} " + "ü" * 1_000 for number in range(50)]))
     assert len(report) <= MAX_PROGRESS_BYTES
     decoded = decode_progress(report)
     assert decoded is not None
     assert decoded.log[-1].startswith("49 ü")
-    short = decode_progress(encode_progress(Progress(log=[str(number) for number in range(50)])))
-    assert short == Progress(log=tuple(str(number) for number in range(50 - MAX_LOG_LINES, 50)))
+    short = decode_progress(encode_progress(AttemptProgress(log=[str(number) for number in range(50)])))
+    assert short == AttemptProgress(log=tuple(str(number) for number in range(50 - MAX_LOG_LINES, 50)))
 
 
 @pytest.mark.parametrize(
@@ -252,13 +252,13 @@ def test_other_text_is_not_a_report(report: bytes) -> None:
 
 @pytest.mark.parametrize("steps", ['"done": 3, "total": 2', '"done": -1, "total": 2', '"done": true, "total": 2', '"done": 1, "total": 1e400', '"done": 1'])  # noqa: E501  # fmt: skip
 def test_steps_out_of_bounds_are_dropped(steps: str) -> None:
-    assert decode_progress(f'{{{steps}, "log": ["x", 3]}}'.encode()) == Progress(log=("x",))
+    assert decode_progress(f'{{{steps}, "log": ["x", 3]}}'.encode()) == AttemptProgress(log=("x",))
 
 
 def test_j17_the_eta_follows_the_speed_so_far() -> None:
-    assert eta_ms(Progress(4, 10), started_ms=1_000, reported_ms=5_000) == 11_000
-    assert eta_ms(Progress(0, 10), 1_000, 5_000) is None
-    assert eta_ms(Progress(), 1_000, 5_000) is None
+    assert eta_ms(AttemptProgress(4, 10), started_ms=1_000, reported_ms=5_000) == 11_000
+    assert eta_ms(AttemptProgress(0, 10), 1_000, 5_000) is None
+    assert eta_ms(AttemptProgress(), 1_000, 5_000) is None
 
 
 # Transactions
@@ -343,7 +343,7 @@ def test_a_connection_in_autocommit_mode_is_refused_before_anything_is_written(t
         result = run(effect_of(connection), call_of(b"1"))
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
     assert isinstance(result, Result)
-    assert (result.outcome, "is in autocommit mode" in result.message) == (Outcome.CANCEL, True)
+    assert (result.outcome, "is in autocommit mode" in result.message) == (AttemptOutcome.CANCEL, True)
 
 
 def test_a_connection_without_implicit_transactions_commits_token_and_effect_together(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_a_handler_that_commits_itself_ends_its_job_as_error(connections: Any) -
 
     result = run(handlers, call_of(b"1"))
     assert isinstance(result, Result)
-    assert (result.outcome, "committed inside of ctx.transaction" in result.message) == (Outcome.CANCEL, True)
+    assert (result.outcome, "committed inside of ctx.transaction" in result.message) == (AttemptOutcome.CANCEL, True)
 
 
 def test_rows_that_no_attempt_can_need_are_removed(connections: Any) -> None:

@@ -10,7 +10,7 @@ from mailboat.errors import UsageError
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.schedules import MAX_MISSED, Schedules, plan_firing, plan_schedule
 from mailboat.model.identifiers import Offset
-from mailboat.model.jobs import JobsAdded, Missed, NewJob, Schedule, ScheduleDefined, ScheduleRemoved
+from mailboat.model.jobs import JobsAdded, MissedFirings, NewJob, Schedule, ScheduleDefined, ScheduleRemoved
 from mailboat.wire.job_records import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
 
 MINUTE = 60_000
@@ -43,16 +43,18 @@ def test_j18_each_due_time_fires_once_with_several_workers() -> None:
     assert fired(fold, START + 10_500, offset=200) == 0
 
 
-@pytest.mark.parametrize(("missed", "expected"), [(Missed.ONCE, 1), (Missed.SKIP, 0), (Missed.ALL, 10)])
+@pytest.mark.parametrize(
+    ("missed", "expected"), [(MissedFirings.ONCE, 1), (MissedFirings.SKIP, 0), (MissedFirings.ALL, 10)]
+)
 @pytest.mark.parametrize("when", [{"cron": "* * * * *"}, {"every_ms": MINUTE}])
-def test_j19_missed_due_times_follow_the_policy(missed: Missed, expected: int, when: dict[str, object]) -> None:
+def test_j19_missed_due_times_follow_the_policy(missed: MissedFirings, expected: int, when: dict[str, object]) -> None:
     fold = a_fold(Schedule("tick", JOB, missed=missed, **when))  # type: ignore[arg-type]  # one of two settings
     assert fired(fold, START + 10 * MINUTE + MINUTE - 1_000) == expected
     assert fired(fold, START + 11 * MINUTE, offset=20) == 1
 
 
 def test_missed_due_times_of_a_long_time_are_bounded() -> None:
-    fold = a_fold(Schedule("tick", JOB, cron="* * * * *", missed=Missed.ALL))
+    fold = a_fold(Schedule("tick", JOB, cron="* * * * *", missed=MissedFirings.ALL))
     assert fired(fold, START + 400 * 24 * 60 * MINUTE) == MAX_MISSED
 
 
@@ -106,7 +108,7 @@ def test_a_firing_for_another_due_time_does_not_count() -> None:
 
 
 def test_schedules_survive_a_checkpoint_and_their_records_the_wire() -> None:
-    fold = a_fold(Schedule("nightly", JOB, cron="0 3 * * *", zone="Europe/Berlin", missed=Missed.ALL))
+    fold = a_fold(Schedule("nightly", JOB, cron="0 3 * * *", zone="Europe/Berlin", missed=MissedFirings.ALL))
     restored = JobFold(decode_checkpoint(encode_checkpoint(fold.capture(Offset(1)))))
     assert restored.schedules.all() == fold.schedules.all()
     (schedule,) = fold.schedules.all()

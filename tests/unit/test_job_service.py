@@ -13,13 +13,14 @@ from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, UnknownRequiredFeatureError, UsageError
 from mailboat.jobs.leases import RULES
-from mailboat.jobs.progress import Progress, encode_progress
+from mailboat.jobs.progress import AttemptProgress, encode_progress
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.memory import MemoryJournal, MemoryReader
 from mailboat.journal.port import NewRecord, ReadLimits, RecordBatch
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
+    AttemptOutcome,
     CheckpointPart,
     JobAction,
     JobMissingError,
@@ -29,7 +30,6 @@ from mailboat.model.jobs import (
     JobsFinished,
     JobState,
     NewJob,
-    Outcome,
     QueueKind,
     QueueSettings,
     Renewal,
@@ -166,7 +166,7 @@ def test_j29_removed_jobs_are_gone_and_a_retry_is_a_new_job(jobs: JobService, cl
         jobs.command(JobAction.REMOVE, [removed])
     offer = Offer("w-1", 1, ("**",))
     (call, *_) = [each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed]
-    jobs.report(offer, [JobResult(call.job, call.token, Outcome.CANCEL, None, "no")], [])
+    jobs.report(offer, [JobResult(call.job, call.token, AttemptOutcome.CANCEL, None, "no")], [])
     assert [each.state for each in jobs.list_jobs(JobFilter(members=("q=it's",))).items] == ["error"]
     again = jobs.show(parse_job_id(jobs.retry([failed])[0].job))
     assert (again.data, again.view.tries, again.view.job != jobs.show(failed).view.job) == ({"q": "it's"}, 0, True)
@@ -176,7 +176,7 @@ def test_job_that_waits_for_a_retry_shows_why_the_attempt_failed(jobs: JobServic
     job = parse_job_id(jobs.add([NewJob("mail")])[0].job)
     offer = Offer("w-1", 1, ("**",))
     (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
-    jobs.report(offer, [JobResult(job, call.token, Outcome.FAIL, 2_000, "relay answers 503")], [])
+    jobs.report(offer, [JobResult(job, call.token, AttemptOutcome.FAIL, 2_000, "relay answers 503")], [])
     (shown,) = jobs.list_jobs(JobFilter()).items
     assert shown.reason == "retry at 2026-01-01T00:00:02+00:00 after 1 failed attempt: relay answers 503"
 
@@ -184,7 +184,7 @@ def test_job_that_waits_for_a_retry_shows_why_the_attempt_failed(jobs: JobServic
 def test_the_history_is_listed_by_state_topic_and_age(jobs: JobService, clock: ManualClock) -> None:
     offer = Offer("w-1", 1, ("**",))
     jobs.add([NewJob("mail.a"), NewJob("mail.b", keep=True), NewJob("purge")])
-    for outcome in (Outcome.CANCEL, Outcome.OK, Outcome.CANCEL):
+    for outcome in (AttemptOutcome.CANCEL, AttemptOutcome.OK, AttemptOutcome.CANCEL):
         claimed = jobs.poll(offer, 1, ()).claimed or jobs.poll(offer, 1, ()).claimed
         call = claimed[0].call
         jobs.report(offer, [JobResult(call.job, call.token, outcome, None)], [])
@@ -239,11 +239,11 @@ def test_j17_progress_has_an_eta_and_is_gone_at_the_next_attempt(jobs: JobServic
     offer = Offer("w-1", 1, ("**",))
     (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
     clock.advance(4.0)
-    jobs.report(offer, [], [Renewal(job, call.token, encode_progress(Progress(4, 10, ("page 4",))))])
+    jobs.report(offer, [], [Renewal(job, call.token, encode_progress(AttemptProgress(4, 10, ("page 4",))))])
     shown = jobs.show(job)
     assert (shown.done, shown.total, shown.log) == (4, 10, ("page 4",))
     assert shown.eta_at == clock.now() + timedelta(seconds=6)
-    jobs.report(offer, [JobResult(job, call.token, Outcome.FAIL, 0)], [])
+    jobs.report(offer, [JobResult(job, call.token, AttemptOutcome.FAIL, 0)], [])
     assert {each.attempt for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed} == {2}
     shown = jobs.show(job)
     assert (shown.view.state, shown.done, shown.total, shown.log, shown.eta_at) == ("active", None, None, (), None)
@@ -313,7 +313,7 @@ def test_metrics_have_counts_of_queues_and_what_happened(jobs: JobService, clock
     for _ in range(3):
         calls += [each.call for each in jobs.poll(offer, 1, calls).claimed]
     clock.advance(4.0)
-    outcomes = (Outcome.FAIL, Outcome.OK, Outcome.SNOOZE)
+    outcomes = (AttemptOutcome.FAIL, AttemptOutcome.OK, AttemptOutcome.SNOOZE)
     jobs.report(offer, [JobResult(c.job, c.token, o, 1_000) for c, o in zip(calls, outcomes, strict=True)], [])
     assert samples_of(metrics) == {
         "mailboat_jobs_queued default": 2.0,
@@ -354,7 +354,7 @@ def test_j34_a_topic_that_was_created_again_is_used_without_a_restart(
     with pytest.raises(JobLogReplacedError, match="w-1 has calls of the earlier one"):
         jobs.poll(offer, 1, [call])
     with pytest.raises(JobLogReplacedError):
-        jobs.report(offer, [JobResult(call.job, call.token, Outcome.OK)], [])
+        jobs.report(offer, [JobResult(call.job, call.token, AttemptOutcome.OK)], [])
     claimed = {each.call.job for _ in range(2) for each in jobs.poll(late, 1, ()).claimed}
     assert claimed == {parse_job_id(added.job)}
     assert jobs.attend() == 1.0
@@ -399,7 +399,7 @@ def test_j8_a_fast_worker_does_most_of_the_jobs(jobs: JobService, clock: ManualC
         for worker, ticks in (("slow", 20), ("fast", 1)):
             call, since = running.get(worker, (None, 0))
             if call is not None and tick - since >= ticks:
-                jobs.report(Offer(worker, 1, ("**",)), [JobResult(call.job, call.token, Outcome.OK)], [])
+                jobs.report(Offer(worker, 1, ("**",)), [JobResult(call.job, call.token, AttemptOutcome.OK)], [])
                 done[worker] += 1
                 del running[worker]
             if worker not in running:
@@ -419,7 +419,7 @@ def test_hostile_records_are_passed_and_change_no_job(
     offer = Offer("w-1", 1, ("**",))
     (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
     tokens = [Token(call.token + guess) for guess in (-1, 1, 1 << 40)]
-    guessed = JobsFinished.of([JobResult(call.job, token, Outcome.OK) for token in tokens])
+    guessed = JobsFinished.of([JobResult(call.job, token, AttemptOutcome.OK) for token in tokens])
     # Records as large as the topic takes.
     keys = b"{%s}" % b",".join(b'"%d":0' % key for key in range(90_000))
     for record in (JobsAdded([NewJob("mail", bytes(999_000))]), JobsAdded([NewJob("mail", keys)]), guessed):
@@ -429,7 +429,7 @@ def test_hostile_records_are_passed_and_change_no_job(
     log.append(JOB_TOPIC, [NewRecord(bytes_, headers) for bytes_ in (b"", b"\xff" * 1000, b"\x0a" * 1_000_000)])
     assert [(each.job, each.state) for each in jobs.list_jobs(JobFilter()).items] == [(added.job, "active")]
     assert caplog.text.count("is ignored") == 5
-    assert not jobs.report(offer, [JobResult(call.job, call.token, Outcome.OK)], []).lost
+    assert not jobs.report(offer, [JobResult(call.job, call.token, AttemptOutcome.OK)], []).lost
 
 
 def test_deep_json_and_other_bytes_are_data(jobs: JobService) -> None:
@@ -502,7 +502,7 @@ def test_a_queued_job_has_its_position_and_the_time_it_should_start(jobs: JobSer
     for _ in range(3):
         call = next(each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed)
         clock.advance(2.0)
-        jobs.report(offer, [JobResult(call.job, call.token, Outcome.OK)], [])
+        jobs.report(offer, [JobResult(call.job, call.token, AttemptOutcome.OK)], [])
         added.remove(call.job)
     assert next(each.call.job for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed) == added[0]
     assert shown() == [(1, 4.0), (2, 6.0), (None, None)], "a call ended every two seconds, and one runs"

@@ -12,16 +12,16 @@ import pytest
 from mailboat.errors import AgentUnreachableError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.job_worker import Call, Handler, JobWorker, Result, WorkerSettings
-from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
-from mailboat.model.jobs import JobId, JobResult, NewJob, Outcome, Renewal, Token
+from mailboat.jobs.source import CallId, ClaimedCall, Offer, PollResult
+from mailboat.model.jobs import AttemptOutcome, JobId, JobResult, NewJob, Renewal, Token
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS
 
 FIRST, SECOND = CallId(Token(7), JobId(1)), CallId(Token(8), JobId(2))
 
 
-def claimed(call: CallId) -> Claimed:
-    return Claimed(call, {call.job: NewJob("work")}, 1, 30_000)
+def claimed(call: CallId) -> ClaimedCall:
+    return ClaimedCall(call, {call.job: NewJob("work")}, 1, 30_000)
 
 
 class ScriptedSource:
@@ -29,7 +29,7 @@ class ScriptedSource:
 
     def __init__(self, clock: SkippingClock) -> None:
         self.clock = clock
-        self.answers: list[Sequence[Claimed]] = []
+        self.answers: list[Sequence[ClaimedCall]] = []
         self.failures: list[Exception] = []
         self.results: list[JobResult] = []
         self.woken = threading.Event()
@@ -77,7 +77,7 @@ def worker_of(source: ScriptedSource, handler: Handler) -> JobWorker:
     return JobWorker(source, settings, source.clock, random.Random(1), NoFailpoints())
 
 
-def outcomes(source: ScriptedSource) -> list[tuple[JobId, Outcome, str]]:
+def outcomes(source: ScriptedSource) -> list[tuple[JobId, AttemptOutcome, str]]:
     return [(each.job, each.outcome, each.message) for each in source.results]
 
 
@@ -88,7 +88,7 @@ def test_agent_that_fails_while_a_worker_ends_does_not_end_its_calls(source: Scr
     worker.turn()
     source.failures += [AgentUnreachableError("restarts")] * 3
     worker.stop(60.0)
-    assert (outcomes(source), asked_to_stop) == ([(FIRST.job, Outcome.OK, "")], [False])
+    assert (outcomes(source), asked_to_stop) == ([(FIRST.job, AttemptOutcome.OK, "")], [False])
     assert (worker.running, source.left, source.closed) == (0, 1, 1)
 
 
@@ -101,7 +101,7 @@ def test_one_report_is_no_larger_than_an_agent_takes(source: ScriptedSource) -> 
         return PollResult()
 
     source.report = report  # type: ignore[method-assign]
-    worker = worker_of(source, lambda _: Result(Outcome.FAIL, "\u4e16" * 2_000))
+    worker = worker_of(source, lambda _: Result(AttemptOutcome.FAIL, "\u4e16" * 2_000))
     calls = [CallId(Token(7), JobId(job)) for job in range(100)]
     source.answers.append([claimed(call) for call in calls])
     worker.turn()
@@ -111,7 +111,7 @@ def test_one_report_is_no_larger_than_an_agent_takes(source: ScriptedSource) -> 
 
 
 def test_worker_ends_although_its_agent_never_answers_again(source: ScriptedSource) -> None:
-    worker = worker_of(source, lambda call: None if call.wait(PATIENCE_SECONDS) else Result(Outcome.CANCEL))
+    worker = worker_of(source, lambda call: None if call.wait(PATIENCE_SECONDS) else Result(AttemptOutcome.CANCEL))
     source.answers.append([claimed(FIRST)])
     worker.turn()
     source.failures += [AgentUnreachableError("gone")] * 10_000
@@ -162,7 +162,10 @@ def test_claim_that_is_answered_while_the_worker_ends_is_given_back(source: Scri
     source.interrupt()
     threading.Timer(0.05, ends.set).start()
     worker.stop(1e6)
-    assert outcomes(source) == [(SECOND.job, Outcome.SNOOZE, "the worker ended"), (FIRST.job, Outcome.OK, "")]
+    assert outcomes(source) == [
+        (SECOND.job, AttemptOutcome.SNOOZE, "the worker ended"),
+        (FIRST.job, AttemptOutcome.OK, ""),
+    ]
 
 
 def test_call_that_is_given_twice_runs_once(source: ScriptedSource) -> None:
@@ -171,14 +174,17 @@ def test_call_that_is_given_twice_runs_once(source: ScriptedSource) -> None:
     source.answers += [[claimed(FIRST), claimed(FIRST)]]
     worker.turn()
     worker.stop(60.0)
-    assert (runs, outcomes(source)) == ([FIRST.token], [(FIRST.job, Outcome.OK, "")])
+    assert (runs, outcomes(source)) == ([FIRST.token], [(FIRST.job, AttemptOutcome.OK, "")])
 
 
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
-        (lambda _: Result(Outcome.FAIL, "", float("nan")), "ValueError: cannot convert float NaN to integer"),
-        (lambda _: Result(Outcome.FAIL, "", float("inf")), "OverflowError: cannot convert float infinity to integer"),
+        (lambda _: Result(AttemptOutcome.FAIL, "", float("nan")), "ValueError: cannot convert float NaN to integer"),
+        (
+            lambda _: Result(AttemptOutcome.FAIL, "", float("inf")),
+            "OverflowError: cannot convert float infinity to integer",
+        ),
         (lambda _: "done", "AttributeError: 'str' object has no attribute 'delay_seconds'"),
         (lambda _: sys.exit(3), "SystemExit: 3"),
     ],
@@ -188,11 +194,11 @@ def test_handler_without_an_outcome_fails(source: ScriptedSource, handler: Any, 
     source.answers.append([claimed(FIRST)])
     worker.turn()
     worker.stop(60.0)
-    assert outcomes(source) == [(FIRST.job, Outcome.FAIL, message)]
+    assert outcomes(source) == [(FIRST.job, AttemptOutcome.FAIL, message)]
 
 
 def test_long_message_of_a_handler_is_cut(source: ScriptedSource) -> None:
-    worker = worker_of(source, lambda _: Result(Outcome.CANCEL, "x" * 100_000))
+    worker = worker_of(source, lambda _: Result(AttemptOutcome.CANCEL, "x" * 100_000))
     source.answers.append([claimed(FIRST)])
     worker.turn()
     worker.stop(60.0)

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from mailboat.config.storage import KafkaConfig
 from mailboat.errors import JournalReplacedError, JournalUnavailableError
 from mailboat.journal import kafka_reader
-from mailboat.journal.kafka_reader import KafkaReader, ReaderSettings
+from mailboat.journal.kafka_reader import KafkaReader, KafkaReaderSettings
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import TopicState
 from mailboat.journal.port import ReadLimits
@@ -60,7 +60,9 @@ class Brokers:
 def test_a_record_that_ends_a_wait_is_given_only_after_a_look_at_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers, clock = Brokers(), ManualClock()
     monkeypatch.setattr(kafka_reader, "Consumer", lambda _: brokers)
-    settings = ReaderSettings(KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5))
+    settings = KafkaReaderSettings(
+        KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5)
+    )
     with closing(KafkaReader(settings, cast("Any", brokers), clock, cast("Any", None))) as reader:
         clock.advance(10.0)  # the reader looks after this time, also while it waits
         with pytest.raises(JournalReplacedError):
@@ -84,7 +86,9 @@ def test_records_are_given_where_only_the_request_for_the_end_fails(
     brokers.arrived.put(Message("package", 0, 5, value=b"package", timestamp=(1, 0)))
     monkeypatch.setattr(brokers, "state_and_end", lambda _: (TopicState("first", 1, 1), None))
     monkeypatch.setattr(kafka_reader, "Consumer", lambda _: brokers)
-    settings = ReaderSettings(KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5))
+    settings = KafkaReaderSettings(
+        KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5)
+    )
     with closing(KafkaReader(settings, cast("Any", brokers), clock, cast("Any", None))) as reader:
         batch = reader.read(ReadLimits(max_records=1), 60.0)
     assert ([record.value for record in batch.records], batch.is_at_end) == ([b"package"], is_at_end)

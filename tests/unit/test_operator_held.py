@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from mailboat.errors import ClusterUnavailableError
-from mailboat_operator.reconcile_queue import Slots, Workers
-from mailboat_operator.reconciliation import ObjectKey, Outcome
+from mailboat_operator.reconcile_queue import ReconcileQueue, Slots
+from mailboat_operator.reconciliation import ObjectKey, ReconcileOutcome
 
 KEY = ObjectKey("Publisher", "shop", "author")
 
@@ -19,11 +19,11 @@ class Refusing:
     def __init__(self) -> None:
         self.looks: list[float] = []
 
-    async def reconcile(self, _: ObjectKey) -> Outcome:
+    async def reconcile(self, _: ObjectKey) -> ReconcileOutcome:
         self.looks.append(asyncio.get_running_loop().time())
         if len(self.looks) == 1:
             raise ClusterUnavailableError("too many requests", retry_after_seconds=0.7)
-        return Outcome(is_ready=True)
+        return ReconcileOutcome(is_ready=True)
 
 
 class Silent:
@@ -36,7 +36,7 @@ class Silent:
 def test_news_do_not_bring_a_look_forward_that_the_api_put_off() -> None:
     async def scenario() -> list[float]:
         reconciler = Refusing()
-        workers = Workers(reconciler, Silent(), Slots(2))  # type: ignore[arg-type]
+        workers = ReconcileQueue(reconciler, Silent(), Slots(2))  # type: ignore[arg-type]
         running = asyncio.create_task(workers.run())
         workers.ask(KEY)
         while len(reconciler.looks) < 2:

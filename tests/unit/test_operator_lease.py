@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mailboat.errors import ClusterConflictError
-from mailboat_operator.lease import Lease, LeaseSettings
+from mailboat_operator.lease import LeaderLease, LeaseSettings
 
 SETTINGS = LeaseSettings("here", "lease", "me", duration_seconds=15.0, renew_seconds=10.0, retry_seconds=2.0)
 
@@ -66,7 +66,7 @@ def led_until(*delays: float | None) -> tuple[float, float]:
 
     async def lead() -> float:
         loop = asyncio.get_running_loop()
-        lease: Any = Lease(server, SETTINGS, monotonic=loop.time)  # type: ignore[arg-type]  # what it uses of it
+        lease: Any = LeaderLease(server, SETTINGS, monotonic=loop.time)  # type: ignore[arg-type]  # what it uses of it
         await lease.acquire()
         await lease.hold()
         return loop.time()
@@ -98,7 +98,7 @@ def test_a_lease_that_another_took_meanwhile_is_lost_at_once() -> None:
 
     async def lead() -> float:
         loop = asyncio.get_running_loop()
-        lease: Any = Lease(Taken(0.0), SETTINGS, monotonic=loop.time)  # type: ignore[arg-type]  # what it uses of it
+        lease: Any = LeaderLease(Taken(0.0), SETTINGS, monotonic=loop.time)  # type: ignore[arg-type]  # what it uses of it
         await lease.acquire()
         await lease.hold()
         return loop.time()

@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 from mailboat.content.keys import key_of
 from mailboat.model.identifiers import RequestId
 from mailboat.model.paths import NodePath, is_within
-from mailboat.publisher.published import Change
+from mailboat.publisher.published import SourceChange
 from mailboat.publisher.source_changes import ChangeGroup, plan_changes, request_id_for
 
 
-def put(path: str, size: int = 1, *, is_new: bool = False) -> Change:
-    return Change(NodePath(path), is_alone=not is_new, content_bytes=size, is_file=True)
+def put(path: str, size: int = 1, *, is_new: bool = False) -> SourceChange:
+    return SourceChange(NodePath(path), is_alone=not is_new, content_bytes=size, is_file=True)
 
 
-def gone(path: str, *, is_alone: bool = False) -> Change:
-    return Change(NodePath(path), is_removal=True, is_alone=is_alone)
+def gone(path: str, *, is_alone: bool = False) -> SourceChange:
+    return SourceChange(NodePath(path), is_removal=True, is_alone=is_alone)
 
 
-def plan(*changes: Change, nodes: int = 100, size: int = 1000) -> list[ChangeGroup]:
+def plan(*changes: SourceChange, nodes: int = 100, size: int = 1000) -> list[ChangeGroup]:
     return list(plan_changes(changes, nodes, size))
 
 
@@ -85,7 +85,9 @@ def test_the_figures_of_a_group_are_for_people() -> None:
 
 
 def test_a_whole_subtree_is_owned_deep_and_carried_in_the_order_of_a_walk() -> None:
-    policy = Change(NodePath("/b/rep:policy"), is_alone=False, is_whole=True, below=(NodePath("/b/rep:policy/allow"),))
+    policy = SourceChange(
+        NodePath("/b/rep:policy"), is_alone=False, is_whole=True, below=(NodePath("/b/rep:policy/allow"),)
+    )
     (group,) = plan(put("/a"), put("/c"), gone("/d"), policy)
     assert group.puts == ("/a", "/b/rep:policy", "/b/rep:policy/allow", "/c")
     assert (group.roots, group.deep_roots) == (("/a", "/b/rep:policy", "/c", "/d"), {"/b/rep:policy", "/d"})

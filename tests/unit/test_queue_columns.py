@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action
 from mailboat.queues.columns import BLOCK_OFFSETS, EntryBlock, block_end
-from mailboat.queues.entries import MAX_TEXT_BYTES, Entry, cut_text
+from mailboat.queues.entries import MAX_TEXT_BYTES, QueueEntry, cut_text
 
 A, B = AgentName("a"), AgentName("b")
 
@@ -24,12 +24,12 @@ package_ids = st.one_of(
 
 
 @st.composite
-def entries_of_a_block(draw: st.DrawFn) -> tuple[list[Entry], int, int]:
+def entries_of_a_block(draw: st.DrawFn) -> tuple[list[QueueEntry], int, int]:
     begin = draw(st.integers(0, 2**62)) // BLOCK_OFFSETS * BLOCK_OFFSETS + draw(st.integers(0, BLOCK_OFFSETS - 1))
     end = draw(st.integers(begin + 1, block_end(begin)))
     offsets = sorted(draw(st.sets(st.integers(begin, end - 1), max_size=20)))
     entries = [
-        Entry(
+        QueueEntry(
             Offset(offset),
             draw(st.sampled_from([A, B])),
             draw(package_ids),
@@ -46,7 +46,7 @@ def entries_of_a_block(draw: st.DrawFn) -> tuple[list[Entry], int, int]:
 
 
 @given(block=entries_of_a_block())
-def test_entries_survive_packing(block: tuple[list[Entry], int, int]) -> None:
+def test_entries_survive_packing(block: tuple[list[QueueEntry], int, int]) -> None:
     entries, begin, end = block
     packed = EntryBlock(entries, begin, end)
     assert list(packed.all_entries()) == entries
@@ -56,7 +56,7 @@ def test_entries_survive_packing(block: tuple[list[Entry], int, int]) -> None:
 
 @given(block=entries_of_a_block(), data=st.data())
 def test_a_publishers_entries_from_an_offset_on_are_found(
-    block: tuple[list[Entry], int, int], data: st.DataObject
+    block: tuple[list[QueueEntry], int, int], data: st.DataObject
 ) -> None:
     entries, begin, end = block
     start = data.draw(st.integers(begin, end))
@@ -75,7 +75,7 @@ def test_a_full_block_needs_less_than_150_bytes_an_entry() -> None:
     """With the longest path that is kept, and with a usual one."""
     for path, limit_bytes in (("/content/" + "x" * 71, 145), ("/content/site/en/news/2026/page", 95)):
         entries = [
-            Entry(
+            QueueEntry(
                 Offset(number),
                 A,
                 PackageId(f"dstrpck-1700000000000-{uuid.UUID(int=number)}"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import Action
 from mailboat.model.positions import Bounds
-from mailboat.queues.entries import DecodedRecords, Entry
+from mailboat.queues.entries import DecodedRecords, QueueEntry
 from mailboat.queues.log_view import LogView
 from mailboat.queues.offsets import OffsetColumns, QueueSize
 
@@ -19,8 +19,8 @@ A, B = AgentName("a"), AgentName("b")
 OFFSETS = st.sets(st.one_of(st.integers(0, 200_000), st.integers(65_500, 65_600), st.integers(2**40, 2**40 + 9)))
 
 
-def entries(offsets: Iterable[int], publisher: AgentName = A) -> list[Entry]:
-    return [Entry(Offset(offset), publisher, PackageId("p"), Action.ADD, 1, 1) for offset in offsets]
+def entries(offsets: Iterable[int], publisher: AgentName = A) -> list[QueueEntry]:
+    return [QueueEntry(Offset(offset), publisher, PackageId("p"), Action.ADD, 1, 1) for offset in offsets]
 
 
 def whole(first: int, end: int) -> Bounds:

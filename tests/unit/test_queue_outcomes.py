@@ -14,7 +14,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import PackageStatus, ReportStart, StatusMessage
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 from mailboat.queues.queue_names import QueueName
-from mailboat.queues.reports import PackageReports, QueueReports, Report
+from mailboat.queues.reports import PackageReports, QueueReports, ReportedReason
 from mailboat.subscriber.continuity import plan_report_starts
 
 AUTHOR, OTHER, GOLDEN = map(AgentName, ("author", "other", "golden"))
@@ -34,7 +34,7 @@ def unknown(reason: OutcomeReason) -> Verdict:
     return Verdict(Outcome.UNKNOWN, reason)
 
 
-def reported(report: Report) -> QueueReports:
+def reported(report: ReportedReason) -> QueueReports:
     return QueueReports(report, GOLDEN, 0, 8)
 
 
@@ -52,12 +52,12 @@ CONFIRMED, FORGOTTEN = QueueReports(first=0, last=8), QueueReports(are_complete=
         (OutcomeFacts(5, 20, start=RESTORED_AT_9), unknown(OutcomeReason.BEFORE_REPORTS)),
         (OutcomeFacts(5, 20, start=RESTORED_AT_9, reports=CONFIRMED), unknown(OutcomeReason.BEFORE_REPORTS)),
         # reports
-        (OutcomeFacts(5, PAST, start=FROM_FIRST, reports=reported(Report.DROPPED)), DROPPED),
-        (OutcomeFacts(5, PAST, start=FROM_FIRST, reports=reported(Report.SKIPPED)), STAGED),
-        (OutcomeFacts(5, PAST, start=FROM_FIRST, reports=reported(Report.GIVEN_UP)), GIVEN_UP),
-        (OutcomeFacts(5, BEFORE, start=FROM_FIRST, reports=reported(Report.GIVEN_UP)), GIVEN_UP),
-        (OutcomeFacts(5, BEFORE, start=FROM_FIRST, reports=reported(Report.DROPPED)), PENDING),
-        (OutcomeFacts(5, 20, start=RESTORED_AT_9, reports=reported(Report.DROPPED)), DROPPED),
+        (OutcomeFacts(5, PAST, start=FROM_FIRST, reports=reported(ReportedReason.DROPPED)), DROPPED),
+        (OutcomeFacts(5, PAST, start=FROM_FIRST, reports=reported(ReportedReason.SKIPPED)), STAGED),
+        (OutcomeFacts(5, PAST, start=FROM_FIRST, reports=reported(ReportedReason.GIVEN_UP)), GIVEN_UP),
+        (OutcomeFacts(5, BEFORE, start=FROM_FIRST, reports=reported(ReportedReason.GIVEN_UP)), GIVEN_UP),
+        (OutcomeFacts(5, BEFORE, start=FROM_FIRST, reports=reported(ReportedReason.DROPPED)), PENDING),
+        (OutcomeFacts(5, 20, start=RESTORED_AT_9, reports=reported(ReportedReason.DROPPED)), DROPPED),
         # publishers that are not followed
         (OutcomeFacts(5, PAST, follows=False), NOT_FOLLOWED),
         (OutcomeFacts(5, BEFORE, follows=False), NOT_FOLLOWED),
@@ -66,13 +66,13 @@ CONFIRMED, FORGOTTEN = QueueReports(first=0, last=8), QueueReports(are_complete=
         (OutcomeFacts(5, BEFORE, follows=False, start=UNTIL_9), PENDING),
         (OutcomeFacts(9, 20, follows=False, start=UNTIL_9), NOT_FOLLOWED),
         (OutcomeFacts(9, 9, follows=False, start=UNTIL_9), NOT_FOLLOWED),
-        (OutcomeFacts(5, 20, follows=False, start=UNTIL_9, reports=reported(Report.DROPPED)), DROPPED),
+        (OutcomeFacts(5, 20, follows=False, start=UNTIL_9, reports=reported(ReportedReason.DROPPED)), DROPPED),
         (OutcomeFacts(5, 20, follows=False, start=UNTIL_9, reports=FORGOTTEN), unknown(OutcomeReason.STATUSES_GONE)),
         (OutcomeFacts(5, PAST, follows=False, reports=CONFIRMED), unknown(OutcomeReason.NO_REPORTS)),
-        (OutcomeFacts(5, PAST, follows=False, reports=reported(Report.SKIPPED)), STAGED),
+        (OutcomeFacts(5, PAST, follows=False, reports=reported(ReportedReason.SKIPPED)), STAGED),
         # a TEST has no content
         (OutcomeFacts(5, PAST, is_test=True), IMPORTED),
-        (OutcomeFacts(5, PAST, is_test=True, reports=reported(Report.DROPPED)), IMPORTED),
+        (OutcomeFacts(5, PAST, is_test=True, reports=reported(ReportedReason.DROPPED)), IMPORTED),
         (OutcomeFacts(5, PAST, is_test=True, follows=False), NOT_FOLLOWED),
         (OutcomeFacts(5, BEFORE, is_test=True), PENDING),
         # reports that are lost
@@ -82,7 +82,9 @@ CONFIRMED, FORGOTTEN = QueueReports(first=0, last=8), QueueReports(are_complete=
             unknown(OutcomeReason.STATUSES_GONE),
         ),
         (
-            OutcomeFacts(5, PAST, start=FROM_FIRST, are_statuses_complete=False, reports=reported(Report.DROPPED)),
+            OutcomeFacts(
+                5, PAST, start=FROM_FIRST, are_statuses_complete=False, reports=reported(ReportedReason.DROPPED)
+            ),
             DROPPED,
         ),
         # subscribers that do not say from where on they report

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import PackageStatus, PingMessage, StatusMessage
 from mailboat.queues.queue_names import QueueName
-from mailboat.queues.reports import PackageReports, QueueReports, Report
+from mailboat.queues.reports import PackageReports, QueueReports, ReportedReason
 
 AUTHOR, OTHER, GOLDEN = map(AgentName, ("author", "other", "golden"))
 SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")
@@ -29,7 +29,7 @@ def hear_all(reports: PackageReports, *statuses: tuple[int, PackageStatus], gold
 def offsets_in(
     reports: PackageReports,
     end: int,
-    report: Report = Report.DROPPED,
+    report: ReportedReason = ReportedReason.DROPPED,
     name: QueueName = EDGE,
     publisher: AgentName = AUTHOR,
 ) -> list[int]:
@@ -40,14 +40,14 @@ def test_each_status_is_told_by_its_kind() -> None:
     reports = PackageReports()
     hear_all(reports, (1, IMPORTED), (2, REMOVED), (4, REMOVED), (5, IMPORTED), (7, FAILED), (8, REMOVED))
     assert offsets_in(reports, 10) == [2, 4, 8]
-    assert offsets_in(reports, 10, Report.GIVEN_UP) == [7]
-    assert reports.find(AUTHOR, EDGE, 4) == QueueReports(Report.DROPPED, None, 1, 8)
+    assert offsets_in(reports, 10, ReportedReason.GIVEN_UP) == [7]
+    assert reports.find(AUTHOR, EDGE, 4) == QueueReports(ReportedReason.DROPPED, None, 1, 8)
 
 
 def test_skipped_packages_name_the_golden_subscriber_and_nothing_between_them() -> None:
     reports = PackageReports()
     hear_all(reports, (2, REMOVED), (4, REMOVED), golden=GOLDEN)
-    assert offsets_in(reports, 6, Report.SKIPPED) == [2, 4]
+    assert offsets_in(reports, 6, ReportedReason.SKIPPED) == [2, 4]
     assert reports.find(AUTHOR, EDGE, 4).golden == GOLDEN
 
 
@@ -71,7 +71,7 @@ def test_the_newest_status_of_a_package_counts() -> None:
     assert offsets_in(reports, 10) == [0, 1, 2, 3, 5, 6, 8, 9]
     hear_all(reports, (7, IMPORTED), (4, REMOVED))
     assert offsets_in(reports, 10) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
-    assert offsets_in(reports, 10, Report.GIVEN_UP) == []
+    assert offsets_in(reports, 10, ReportedReason.GIVEN_UP) == []
 
 
 def test_a_repeated_history_changes_nothing() -> None:
@@ -132,7 +132,7 @@ def test_trimmed_packages_cost_nothing() -> None:
     for offset in range(0, 100, 2):
         hear_all(reports, (offset, FAILED), (offset + 1, IMPORTED))
     reports.trim(90)
-    assert (offsets_in(reports, 100, Report.GIVEN_UP), reports.range_count) == ([90, 92, 94, 96, 98], 5)
+    assert (offsets_in(reports, 100, ReportedReason.GIVEN_UP), reports.range_count) == ([90, 92, 94, 96, 98], 5)
 
 
 def test_trimmed_packages_are_never_taken_for_imported() -> None:
@@ -165,7 +165,9 @@ def test_any_history_of_an_editable_subscriber_is_kept_exactly(kinds: list[Packa
     reports = PackageReports()
     hear_all(reports, *enumerate(kinds))
     assert offsets_in(reports, len(kinds)) == [place for place, kind in enumerate(kinds) if kind is REMOVED]
-    assert offsets_in(reports, len(kinds), Report.GIVEN_UP) == [n for n, kind in enumerate(kinds) if kind is FAILED]
+    assert offsets_in(reports, len(kinds), ReportedReason.GIVEN_UP) == [
+        n for n, kind in enumerate(kinds) if kind is FAILED
+    ]
 
 
 STATUSES = st.tuples(st.integers(0, 12), st.sampled_from([REMOVED, IMPORTED, FAILED]), st.sampled_from([None, GOLDEN]))
@@ -175,11 +177,11 @@ STATUSES = st.tuples(st.integers(0, 12), st.sampled_from([REMOVED, IMPORTED, FAI
 def test_the_last_status_of_each_package_counts_in_any_order(
     said: list[tuple[int, PackageStatus, AgentName | None]],
 ) -> None:
-    reports, last = PackageReports(), dict[int, Report | None]()
+    reports, last = PackageReports(), dict[int, ReportedReason | None]()
     for offset, kind, golden in said:
         reports.apply(status(offset, kind, golden=golden))
-        removed = Report.DROPPED if golden is None else Report.SKIPPED
-        last[offset] = {REMOVED: removed, FAILED: Report.GIVEN_UP, IMPORTED: None}[kind]
+        removed = ReportedReason.DROPPED if golden is None else ReportedReason.SKIPPED
+        last[offset] = {REMOVED: removed, FAILED: ReportedReason.GIVEN_UP, IMPORTED: None}[kind]
     assert {item: reports.find(AUTHOR, EDGE, item).report for item in last} == last
     queue = reports._queues.get((AUTHOR, EDGE))
     if queue is not None:

@@ -14,7 +14,7 @@ from botocore.exceptions import (
     ParamValidationError,
     ReadTimeoutError,
 )
-from mailboat.blobs.s3_errors import Failure, FailureKind, as_error, classify, decide_pause
+from mailboat.blobs.s3_errors import FailureKind, S3Failure, as_error, classify, decide_pause
 from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError
 
 
@@ -68,12 +68,12 @@ def test_what_is_no_answer_is_understood_by_its_kind(error: Exception, kind: Fai
 
 @pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.PASSING])
 def test_only_passing_failures_are_tried_again(kind: FailureKind) -> None:
-    assert decide_pause(Failure(kind, "x"), 1, 5, random.Random(1)) is None
+    assert decide_pause(S3Failure(kind, "x"), 1, 5, random.Random(1)) is None
 
 
 def test_pauses_grow_and_end_with_the_last_attempt() -> None:
     jitter = random.Random(1)
-    failure = Failure(FailureKind.PASSING, "x")
+    failure = S3Failure(FailureKind.PASSING, "x")
     for attempt, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (9, 20.0), (60, 20.0)):
         pauses = [decide_pause(failure, attempt, 100, jitter) for _ in range(200)]
         numbers = [pause for pause in pauses if pause is not None]

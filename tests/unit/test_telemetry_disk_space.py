@@ -12,11 +12,11 @@ from mailboat.clock import SystemClock
 from mailboat.composition.home import Home
 from mailboat.config.document import AgentsConfig, BlobsConfig, Config, SubscriberAgentConfig
 from mailboat.config.storage import S3Config
-from mailboat.telemetry.disk_space import DiskSpace, FileSystem, Place, Space, measured_space
+from mailboat.telemetry.disk_space import DiskSpace, FileSystem, Space, WrittenPath, measured_space
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
-HOME, NFS, WEB = (Place(use, Path(f"/{use}")) for use in ("home", "nfs", "web"))
+HOME, NFS, WEB = (WrittenPath(use, Path(f"/{use}")) for use in ("home", "nfs", "web"))
 MISSING = "/is-not-there-at-all"
 
 
@@ -27,7 +27,7 @@ def home_of(folder: Path, *targets: str, blobs: BlobsConfig | None = None) -> Ho
 
 def test_each_file_system_is_shown_once_with_what_uses_it() -> None:
     spaces = {HOME.path: Space(1, 100, 50), NFS.path: Space(2, 100, 9)}
-    places = [HOME, NFS, *(Place(f"target of {number}", HOME.path) for number in range(500))]
+    places = [HOME, NFS, *(WrittenPath(f"target of {number}", HOME.path) for number in range(500))]
     assert DiskSpace(places, spaces.__getitem__).file_systems() == [
         FileSystem("home, target of 0, target of 1, 498 more", Space(1, 100, 50)),
         FileSystem("nfs", Space(2, 100, 9)),
@@ -65,7 +65,7 @@ def test_a_place_that_is_made_later_is_measured_where_it_will_be(tmp_path: Path)
     here, later = measured_space(tmp_path), measured_space(tmp_path / "not" / "made")
     # The free bytes are left out: all tests of the machine write to this file system between the two calls.
     assert (later.device, later.total_bytes) == (here.device, here.total_bytes)
-    assert DiskSpace([Place("home", Path("relative/and/not/made"))]).file_systems() != []
+    assert DiskSpace([WrittenPath("home", Path("relative/and/not/made"))]).file_systems() != []
 
 
 def test_journal_blobs_targets_and_temporary_files_are_measured(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from mailboat.api.process_views import MemoryAccountView, MemoryView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
-from mailboat.jobs.job_changes import Applied, Change
+from mailboat.jobs.job_changes import Applied, JobChange
 from mailboat.journal.port import Record
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import Offset, PackageId
@@ -29,8 +29,8 @@ from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, Subscrib
 from mailboat.subscriber.piece_store import PieceFigures
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.telemetry import catalogue
-from mailboat.telemetry.catalogue import CATALOGUE, Kind
-from mailboat.telemetry.disk_space import DiskSpace, Place
+from mailboat.telemetry.catalogue import CATALOGUE, MetricKind
+from mailboat.telemetry.disk_space import DiskSpace, WrittenPath
 from mailboat.telemetry.event_delivery import DeliveryStatistics
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
@@ -415,7 +415,7 @@ def everything(bench: Bench, accounts: MemoryAccounts) -> AgentMetrics:
     meter.progressed(bench.statistics)
     bench.metrics.watch(lambda: [FleetFigures("author", 1, ("current",), (QueueFigures("IDLE", 0),))])
     bench.metrics.requests.record("GET", "/x", 200, 0.1)
-    bench.metrics.add(DiskSpace([Place("home", Path("/"))]))
+    bench.metrics.add(DiskSpace([WrittenPath("home", Path("/"))]))
     bench.metrics.add(accounts)
     upkeep = UpkeepMetrics(
         RetentionFigures(), UpkeepFigures(kept={SweepDecision.YOUNG: 1}, kept_bytes={SweepDecision.YOUNG: 9})
@@ -424,7 +424,7 @@ def everything(bench: Bench, accounts: MemoryAccounts) -> AgentMetrics:
     bench.metrics.add(upkeep)
     jobs = JobMetrics(lambda: [JobQueueView("cdn", "fair", 1, 1, 0, None, None, 1, 0, False, -1, None, 1, ())])
     changes = [(JobState.ACTIVE, ""), (JobState.QUEUED, LEASE_EXPIRED), (JobState.SUCCEEDED, "")]
-    applied = [Change(state, "cdn", reason, [JobId(0)], [1_000]) for state, reason in changes]
+    applied = [JobChange(state, "cdn", reason, [JobId(0)], [1_000]) for state, reason in changes]
     jobs.see(JobFold(), Applied(applied, void=[JobId(1)]))
     bench.metrics.add(jobs)
     return bench.metrics
@@ -448,7 +448,7 @@ def test_names_follow_the_rules_of_prometheus() -> None:
         assert not metric.name.endswith("_total")
         assert len(metric.labels) <= 3
         assert metric.text.endswith(".")
-        assert bool(metric.buckets) is (metric.kind is Kind.HISTOGRAM)
+        assert bool(metric.buckets) is (metric.kind is MetricKind.HISTOGRAM)
         assert list(metric.buckets) == sorted(set(metric.buckets))
     assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE)
 

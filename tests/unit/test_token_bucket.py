@@ -1,4 +1,4 @@
-"""`TokenBucket`, and the operator's `Budget` that waits for it."""
+"""`TokenBucket`, and the operator's `RequestBudget` that waits for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from mailboat.token_bucket import TokenBucket
-from mailboat_operator.budget import Budget
+from mailboat_operator.budget import RequestBudget
 
 
 def test_a_bucket_begins_full_and_refills_up_to_its_burst() -> None:
@@ -33,7 +33,7 @@ def test_the_operators_budget_lets_a_quarter_of_a_second_pass_at_once(
         pauses.append(seconds)
 
     async def take_all() -> None:
-        budget = Budget(per_second, lambda: 7.0)
+        budget = RequestBudget(per_second, lambda: 7.0)
         for _ in range(free + 2):
             await budget.take()
 
@@ -47,7 +47,7 @@ def test_a_budget_without_a_rate_sets_no_limit(monkeypatch: pytest.MonkeyPatch) 
         raise AssertionError(seconds)
 
     async def take_all() -> None:
-        budget = Budget(None)
+        budget = RequestBudget(None)
         for _ in range(100):
             await budget.take()
 

@@ -7,6 +7,7 @@ from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError
 from mailboat.jobs.fold import JobFold
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
+    AttemptOutcome,
     JobAction,
     JobId,
     JobRecord,
@@ -17,7 +18,6 @@ from mailboat.model.jobs import (
     JobsFinished,
     LeasesRenewed,
     NewJob,
-    Outcome,
     Priority,
     QueueAction,
     QueueCommanded,
@@ -44,7 +44,10 @@ RECORDS: list[JobRecord] = [
     JobsClaimed.of("w", [[JobId(1)], [JobId(2), JobId(3)]]),
     LeasesRenewed.of([Renewal(JobId(1), Token(2), b"half")]),
     JobsFinished.of(
-        [JobResult(JobId(1), Token(2), Outcome.FAIL, 0, "no route"), JobResult(JobId(2), Token(3), Outcome.OK)]
+        [
+            JobResult(JobId(1), Token(2), AttemptOutcome.FAIL, 0, "no route"),
+            JobResult(JobId(2), Token(3), AttemptOutcome.OK),
+        ]
     ),
     JobsCommanded(JobAction.REMOVE, [JobId(1)]),
     QueueCommanded(QueueAction.SUSPEND, "q", 17),

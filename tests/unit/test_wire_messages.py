@@ -16,7 +16,6 @@ from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, Re
 from mailboat.model.messages import (
     Action,
     AfterCall,
-    Backlog,
     BulkPart,
     CommandMessage,
     CommandResult,
@@ -29,6 +28,7 @@ from mailboat.model.messages import (
     PackageMessage,
     PackageStatus,
     PingMessage,
+    PoolBacklog,
     RedriveMessage,
     ReportStart,
     StatusMessage,
@@ -250,7 +250,7 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         + data(34, number(1, 1_767_225_600_000) + number(2, 1_767_229_200_000)),
     ),
     "discovery-of-a-pool": (
-        DiscoveryMessage(OTHER_ID, AgentName("edge-2"), (), backlog=Backlog(Offset(42), 7)),
+        DiscoveryMessage(OTHER_ID, AgentName("edge-2"), (), backlog=PoolBacklog(Offset(42), 7)),
         1,
         text(1, OTHER_ID)
         + text(2, "edge-2")

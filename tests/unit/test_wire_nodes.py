@@ -12,7 +12,7 @@ from mailboat.errors import PackageCorruptError, UntrustedInputError
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node, folder_node
 from mailboat.model.paths import NodePath
 from mailboat.testing.examples import examples
-from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, a_page, large_binary, nodes, sample_tree
+from mailboat.testing.trees import ANY_TEXTS, TreeShape, a_full_node, a_page, large_binary, nodes, sample_tree
 from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
 from mailboat.wire.node_bodies import MAX_NAME_LENGTH, decode_node, encode_node
@@ -152,7 +152,7 @@ def test_properties_and_mixins_in_any_order_have_the_same_bytes() -> None:
 
 
 @settings(deadline=None, max_examples=examples(150))
-@given(nodes(PATH, Shape(texts=ANY_TEXTS)))
+@given(nodes(PATH, TreeShape(texts=ANY_TEXTS)))
 def test_every_node_comes_back(node: Node) -> None:
     record = encode_node(node)
     assert decode_node(PATH, record.body) == node

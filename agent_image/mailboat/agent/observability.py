@@ -28,7 +28,7 @@ from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventPorts, EventSettings
 from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
-from mailboat.telemetry.disk_space import DiskSpace, Place
+from mailboat.telemetry.disk_space import DiskSpace, WrittenPath
 from mailboat.telemetry.event_delivery import (
     DeliveryPorts,
     DeliveryStatistics,
@@ -210,18 +210,18 @@ class Observability:
         return tracer
 
 
-def written_places(home: Home) -> Iterator[Place]:
+def written_places(home: Home) -> Iterator[WrittenPath]:
     """What the agents of a home write to, as the configuration says."""
-    yield Place("home", home.path)
+    yield WrittenPath("home", home.path)
     if home.config.journal.kafka is None:
-        yield Place("journal", home.journal_path)
+        yield WrittenPath("journal", home.journal_path)
     if home.config.blobs.s3 is None:
-        yield Place("blobs", home.blobs_path)
+        yield WrittenPath("blobs", home.blobs_path)
     for subscriber in home.config.agents.subscribers:
         with suppress(UsageError):  # the subscriber stops with this error, which says more
-            yield Place(f"target of {subscriber.name}", parse_target(home.resolve(subscriber.target)).path)
+            yield WrittenPath(f"target of {subscriber.name}", parse_target(home.resolve(subscriber.target)).path)
     with suppress(FileNotFoundError):  # no folder can be written; uploads to buckets and large archives need one
-        yield Place("temporary files", Path(gettempdir()))
+        yield WrittenPath("temporary files", Path(gettempdir()))
 
 
 def _is_for(chosen: EventFilterConfig, publisher: str, *, is_first: bool) -> bool:

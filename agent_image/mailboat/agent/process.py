@@ -31,7 +31,7 @@ from mailboat.agent.subscriber_process import Listener, SubscriberProcess, subsc
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.composition.configured_jobs import job_rules
-from mailboat.composition.home import KnownSubscriber
+from mailboat.composition.home import RegisteredSubscriber
 from mailboat.composition.workspace import Workspace, topic_roles
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, Delivery, SubscriberAgentConfig
@@ -299,7 +299,7 @@ class AgentProcess:
             try:
                 # claimed before it is remembered: the registry must not name a target that refuses this subscriber
                 pool = process.claim()
-                known = KnownSubscriber(
+                known = RegisteredSubscriber(
                     wanted.name, wanted.target, wanted.follow, wanted.max_retries, config.expose, pool
                 )
                 workspace.home.remember_subscriber(known)

@@ -489,8 +489,19 @@ class JournalFigures:
     read_per_second: float
 
 
-class JournalUpkeep(Protocol):
-    """What changes or measures the journal as a whole."""
+class Archive(Protocol):
+    """What is stored. Methods may be called from several threads; each raises MailboatError."""
+
+    def topics(self) -> Sequence[TopicView]:
+        """The topics of the configuration that exist. Raises: JournalUnavailableError."""
+        ...
+
+    def records(self, role: str, from_offset: int | None = None, max_items: int = 20) -> Sequence[RecordView]:
+        """Messages of a topic, from an offset on, or the last ones.
+
+        Raises: UsageError for an offset that the topic does not hold; TopicMissingError.
+        """
+        ...
 
     def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
         """Remove a topic's messages before an offset; a dry run names subscribers that would lose packages.
@@ -516,21 +527,6 @@ class JournalUpkeep(Protocol):
 
     def bench(self, plan: BenchPlan) -> JournalFigures:
         """Measure the journal on a temporary topic. Raises: as `verify`; MessageTooLargeError."""
-        ...
-
-
-class Archive(JournalUpkeep, Protocol):
-    """What is stored. Methods may be called from several threads; each raises MailboatError."""
-
-    def topics(self) -> Sequence[TopicView]:
-        """The topics of the configuration that exist. Raises: JournalUnavailableError."""
-        ...
-
-    def records(self, role: str, from_offset: int | None = None, max_items: int = 20) -> Sequence[RecordView]:
-        """Messages of a topic, from an offset on, or the last ones.
-
-        Raises: UsageError for an offset that the topic does not hold; TopicMissingError.
-        """
         ...
 
     def verify(self, *, reads_blobs: bool = False) -> VerificationView:

@@ -23,10 +23,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader, create_loader
 
 from mailboat.blobs.s3_errors import (
-    Failure,
     FailureKind,
     NoClientError,
     RequestAnsweredError,
+    S3Failure,
     as_error,
     classify,
     decide_pause,
@@ -121,7 +121,7 @@ class S3Connection:
                 self.pause(failure, attempt, doing, error)
                 attempt += 1
 
-    def pause(self, failure: Failure, attempt: int, doing: str, cause: Exception) -> None:
+    def pause(self, failure: S3Failure, attempt: int, doing: str, cause: Exception) -> None:
         """Wait until the n-th failed attempt may be followed by another. Raises: the failure, when it may not."""
         pause = decide_pause(failure, attempt, self.config.max_attempts, self._jitter)
         # A close ends the wait, and the request fails: a shutdown must not take all attempts.

@@ -77,7 +77,7 @@ class FailureKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class S3Failure:
     """A failed request.
 
     Attributes:
@@ -105,29 +105,29 @@ class RequestAnsweredError(Exception):
 class NoClientError(Exception):
     """No client can be made, for want of credentials or of settings that fit. Never leaves the adapter."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: S3Failure) -> None:
         """Carry what is the matter."""
         super().__init__(failure.text)
         self.failure = failure
 
 
-def classify(error: Exception) -> Failure:
+def classify(error: Exception) -> S3Failure:
     """What an exception of a request, or of making a client, means."""
     if isinstance(error, NoClientError):
         return error.failure
     if isinstance(error, ClientError):
         return _classify_answer(error.response)
     if isinstance(error, MailboatError):  # the configuration's own credentials can't be read
-        return Failure(FailureKind.DENIED, error.message)
+        return S3Failure(FailureKind.DENIED, error.message)
     if isinstance(error, _NO_CREDENTIALS):
-        return Failure(FailureKind.DENIED, str(error))
+        return S3Failure(FailureKind.DENIED, str(error))
     if isinstance(error, _CUT):
-        return Failure(FailureKind.PASSING, str(error))
+        return S3Failure(FailureKind.PASSING, str(error))
     text = str(error) if isinstance(error, BotoCoreError) else f"{type(error).__name__}: {error}"
-    return Failure(FailureKind.REFUSED, text)
+    return S3Failure(FailureKind.REFUSED, text)
 
 
-def decide_pause(failure: Failure, attempt: int, max_attempts: int, jitter: random.Random) -> float | None:
+def decide_pause(failure: S3Failure, attempt: int, max_attempts: int, jitter: random.Random) -> float | None:
     """Seconds until the request is sent again after its n-th attempt failed; None: it isn't."""
     if failure.kind is not FailureKind.PASSING or attempt >= max_attempts:
         return None
@@ -135,7 +135,7 @@ def decide_pause(failure: Failure, attempt: int, max_attempts: int, jitter: rand
     return max(pause, min(failure.retry_after_seconds or 0.0, _LONGEST_WISH_SECONDS))
 
 
-def as_error(failure: Failure, doing: str, store: str) -> BlobStoreUnavailableError:
+def as_error(failure: S3Failure, doing: str, store: str) -> BlobStoreUnavailableError:
     """The failure as one of ours."""
     message = f"{doing} at {store} failed: {failure.text}"
     match failure.kind:
@@ -149,13 +149,13 @@ def as_error(failure: Failure, doing: str, store: str) -> BlobStoreUnavailableEr
             )
 
 
-def _classify_answer(response: Mapping[str, Any]) -> Failure:
+def _classify_answer(response: Mapping[str, Any]) -> S3Failure:
     error = response.get("Error", {})
     meta = response.get("ResponseMetadata", {})
     code, status = str(error.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
     text = f"{code}: {error.get('Message', '')}".strip(" :")
     wish = _seconds(meta.get("HTTPHeaders", {}).get("retry-after"))
-    return Failure(_kind_of(code, status), text, code or None, wish)
+    return S3Failure(_kind_of(code, status), text, code or None, wish)
 
 
 def _kind_of(code: str, status: int) -> FailureKind:

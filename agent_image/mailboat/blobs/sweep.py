@@ -68,7 +68,7 @@ class ReferencedDigests:
 
 
 @dataclass(slots=True)
-class Tally:
+class SweepTally:
     """How many blobs, and their bytes."""
 
     count: int = 0
@@ -80,13 +80,13 @@ class Tally:
         self.total_bytes += info.length_bytes
 
 
-SweepFigures = dict[SweepDecision, Tally]
+SweepFigures = dict[SweepDecision, SweepTally]
 """What a plan came to."""
 
 
 def new_figures() -> SweepFigures:
     """Nothing counted yet."""
-    return {decision: Tally() for decision in SweepDecision}
+    return {decision: SweepTally() for decision in SweepDecision}
 
 
 def decide_sweep(info: BlobInfo, referenced: ReferencedDigests, stored_before: datetime) -> SweepDecision:

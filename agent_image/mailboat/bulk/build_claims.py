@@ -53,7 +53,7 @@ class BuildLostError(StopError):
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class BuildDriver:
     """The driver that claims a build.
 
     Attributes:
@@ -71,19 +71,19 @@ class Driver:
     renewed_ms: Count = 0
 
 
-def this_driver() -> Driver:
+def this_driver() -> BuildDriver:
     """This process."""
-    return Driver(uuid.uuid4().hex, socket.gethostname(), os.getpid(), _started(os.getpid()))
+    return BuildDriver(uuid.uuid4().hex, socket.gethostname(), os.getpid(), _started(os.getpid()))
 
 
-def is_alive(claim: Driver, here: Driver, now_ms: int, started: str) -> bool:
+def is_alive(claim: BuildDriver, here: BuildDriver, now_ms: int, started: str) -> bool:
     """Whether the owner of a claim may still be at work; `started` is of the process of its id on this machine."""
     if claim.host == here.host and claim.started != started:
         return False
     return now_ms - claim.renewed_ms < LEASE_SECONDS * 1000
 
 
-class Claimed(NamedTuple):
+class ClaimSubject(NamedTuple):
     """What a driver claims: names of claims begin with `name`, `description` is for people, `build_id` if it is one."""
 
     name: str
@@ -91,24 +91,24 @@ class Claimed(NamedTuple):
     build_id: BuildId | None = None
 
 
-def claimed_build(build_id: BuildId) -> Claimed:
+def claimed_build(build_id: BuildId) -> ClaimSubject:
     """One build: no other driver builds, publishes or forgets it."""
-    return Claimed(build_id, f"the build {build_id}", build_id)
+    return ClaimSubject(build_id, f"the build {build_id}", build_id)
 
 
-def claimed_source(recipe: Recipe) -> Claimed:
+def claimed_source(recipe: Recipe) -> ClaimSubject:
     """All builds of the same of a source: what one finds to be present, no other one may change meanwhile.
 
     Roots count: builds of different paths of a source need not wait for each other.
     """
     digest = hashlib.sha256(json.dumps(recipe.subject).encode()).hexdigest()
-    return Claimed(f"source-{digest[:24]}", f"a build of {recipe.source}")
+    return ClaimSubject(f"source-{digest[:24]}", f"a build of {recipe.source}")
 
 
 class BuildClaim:
     """The claim of this process on one build, or on all builds of one source."""
 
-    def __init__(self, documents: NamedDocuments, claimed: Claimed, driver: Driver, clock: Clock) -> None:
+    def __init__(self, documents: NamedDocuments, claimed: ClaimSubject, driver: BuildDriver, clock: Clock) -> None:
         """Claim nothing yet."""
         self._documents = documents
         self._claimed = claimed
@@ -188,7 +188,7 @@ class BuildClaim:
         names = [(name, name.removeprefix(self._prefix)) for name in self._documents.names(self._prefix)]
         return [name for name, number in names if len(number) == _DIGITS and number.isascii() and number.isdecimal()]
 
-    def _busy(self, by: Driver | None) -> BuildBusyError:
+    def _busy(self, by: BuildDriver | None) -> BuildBusyError:
         where = "" if by is None else f", process {by.pid} on {by.host},"
         return BuildBusyError(
             f"another driver{where} is at work on {self._claimed.description}",
@@ -220,10 +220,10 @@ class BuildClaim:
             self._documents.remove(self._name)
 
 
-def _decoded(document: bytes | None) -> Driver | None:
+def _decoded(document: bytes | None) -> BuildDriver | None:
     """The claim in a document; None where it is missing or can't be decoded, and so is not renewed."""
     try:
-        return None if document is None else decoder_of(Driver).decode(document)
+        return None if document is None else decoder_of(BuildDriver).decode(document)
     except (ValueError, RecursionError):
         return None
 

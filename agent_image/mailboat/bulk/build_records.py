@@ -65,7 +65,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.source, self.roots, self.log, self.publisher
 
 
-class Problem(NamedTuple):
+class BuildProblem(NamedTuple):
     """Something that could not be listed or built: the error's name, its message, and where."""
 
     path: NodePath
@@ -73,9 +73,9 @@ class Problem(NamedTuple):
     message: str
 
 
-def problem_of(path: NodePath, error: MailboatError) -> Problem:
+def problem_of(path: NodePath, error: MailboatError) -> BuildProblem:
     """What an error is in a report."""
-    return Problem(path, error.name, error.message)
+    return BuildProblem(path, error.name, error.message)
 
 
 class BuiltNode(NamedTuple):
@@ -125,7 +125,7 @@ class BuiltBin:
         return order_of(self.kind, self.roots[0])
 
 
-BinResult = BuiltBin | Problem
+BinResult = BuiltBin | BuildProblem
 """The result of a bin."""
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from mailboat.blobs.port import NamedDocuments
 from mailboat.bulk.build_manifest import Manifest, ManifestDamagedError
-from mailboat.bulk.build_records import COUNTED, Count, Problem, Recipe
+from mailboat.bulk.build_records import COUNTED, BuildProblem, Count, Recipe
 from mailboat.bulk.cutter import Order
 from mailboat.bulk.identity import is_derived
 from mailboat.json_decoder import decoder_of
@@ -63,7 +63,7 @@ class Build:
     present: Count = 0
     total: Count = 0
     scan_from: Annotated[Offset, COUNTED] | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[BuildProblem, ...] = ()
     last_package_id: PackageId | None = None
     last_offset: Annotated[Offset, COUNTED] | None = None
     completed_ms: Count | None = None

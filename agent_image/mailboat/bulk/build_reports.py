@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mailboat.bulk.build_records import BuiltBin, Problem
+from mailboat.bulk.build_records import BuildProblem, BuiltBin
 from mailboat.bulk.build_registry import Build
 from mailboat.model.identifiers import BuildId, Offset
 from mailboat.publisher.appender import Placed
@@ -66,11 +66,11 @@ class BuildReport:
     first_offset: Offset | None = None
     last_offset: Offset | None = None
     stage_seconds: dict[str, float] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[BuildProblem, ...] = ()
 
 
 @dataclass(slots=True)
-class Tally:
+class BuildTally:
     """What this attempt came to."""
 
     built: int = 0
@@ -96,7 +96,7 @@ class Tally:
         self.first_offset = placed.offset if self.first_offset is None else self.first_offset
         self.last_offset = placed.offset
 
-    def report(self, build: Build, seconds: dict[str, float], problems: Sequence[Problem]) -> BuildReport:
+    def report(self, build: Build, seconds: dict[str, float], problems: Sequence[BuildProblem]) -> BuildReport:
         """What the attempt came to."""
         has_done = self.published or self.built
         return BuildReport(

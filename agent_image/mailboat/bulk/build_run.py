@@ -17,11 +17,18 @@ from typing import Final, Protocol
 
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.bin_store import ArrangedBins, BinStore
-from mailboat.bulk.build_claims import BuildClaim, BuildLostError, Claimed, Driver, claimed_build, claimed_source
+from mailboat.bulk.build_claims import (
+    BuildClaim,
+    BuildDriver,
+    BuildLostError,
+    ClaimSubject,
+    claimed_build,
+    claimed_source,
+)
 from mailboat.bulk.build_manifest import Manifest, marked_present, package_key
-from mailboat.bulk.build_records import BinResult, BuiltBin, Problem, Recipe, problem_of
+from mailboat.bulk.build_records import BinResult, BuildProblem, BuiltBin, Recipe, problem_of
 from mailboat.bulk.build_registry import Build, BuildRegistry, BuildState
-from mailboat.bulk.build_reports import BuildReport, Progress, SilentProgress, Tally
+from mailboat.bulk.build_reports import BuildReport, BuildTally, Progress, SilentProgress
 from mailboat.bulk.cutter import Bin, BinKind
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
 from mailboat.bulk.publication import RESUME_SECONDS, publish_build, rows_without_blobs
@@ -58,7 +65,7 @@ class BuildOvertakenError(RetryableError):
     """
 
 
-def incomplete(build: Build, failed: Sequence[Problem]) -> BuildIncompleteError:
+def incomplete(build: Build, failed: Sequence[BuildProblem]) -> BuildIncompleteError:
     """The error for packages that could not be made."""
     first = failed[0]
     more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
@@ -146,7 +153,7 @@ class DriverPorts:
     parts: BulkParts
     blobs: BlobStore
     codec: PackageCodec
-    driver: Driver
+    driver: BuildDriver
     clock: Clock
     progress: Progress = field(default_factory=SilentProgress)
     failpoints: Failpoints = field(default_factory=NoFailpoints)
@@ -178,7 +185,7 @@ class BuildRun:
         self._ports = ports
         self._library = BuildRegistry(ports.blobs.builds)
         self._seconds: dict[str, float] = {}
-        self._tally = Tally()
+        self._tally = BuildTally()
         self._began_ms = milliseconds_now(self._ports.clock)
         self._cut_from: Offset | None = None
         self._contended: Build | None = None  # the last one during which something of its paths was published
@@ -232,7 +239,7 @@ class BuildRun:
         return self._build_derived(bins, problems, before)
 
     @contextmanager
-    def _claimed(self, what: Claimed) -> Iterator[None]:
+    def _claimed(self, what: ClaimSubject) -> Iterator[None]:
         claim = BuildClaim(self._ports.blobs.builds, what, self._ports.driver, self._ports.clock)
         with claim.held():
             self._claims.append(claim)
@@ -257,7 +264,7 @@ class BuildRun:
             raise conflict(found)
         return found
 
-    def _build_derived(self, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None) -> BuildReport:
+    def _build_derived(self, bins: ArrangedBins, problems: Sequence[BuildProblem], latest: Build | None) -> BuildReport:
         """A build whose id is made of what is built."""
         if latest is not None and _is_same(latest, bins, problems) and not self._is_all:
             return self._report(latest, problems)
@@ -269,7 +276,7 @@ class BuildRun:
                 return self._publish(found)
             return self._build(self._begun(build_id, found, bins), bins, problems, latest)
 
-    def _id_of(self, bins: ArrangedBins, problems: Sequence[Problem]) -> BuildId:
+    def _id_of(self, bins: ArrangedBins, problems: Sequence[BuildProblem]) -> BuildId:
         """That of a build of the same that can go on, else a new one."""
         open_one = self._library.unfinished(self._recipe, bins.revision.hex())
         if open_one is not None and (
@@ -294,9 +301,9 @@ class BuildRun:
     def _of_other_sources(self) -> set[BuildId]:
         return {build.build_id for build in self._library.builds() if build.recipe.source != self._recipe.source}
 
-    def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
+    def _cut(self) -> tuple[ArrangedBins, list[BuildProblem]]:
         # open until the run ends: bins are read from it while they are built
-        store, problems = self._opened.enter_context(closing(BinStore())), list[Problem]()
+        store, problems = self._opened.enter_context(closing(BinStore())), list[BuildProblem]()
         # before the listing: what is published while the source is listed counts as published after it
         self._cut_from = self._ports.parts.next_offset()
         with self._stage("cut"):
@@ -336,7 +343,7 @@ class BuildRun:
         return Build(build_id, self._recipe, milliseconds_now(self._ports.clock), revision)
 
     def _build(
-        self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
+        self, build: Build, bins: ArrangedBins, problems: Sequence[BuildProblem], latest: Build | None
     ) -> BuildReport:
         build = self._without_swept(build)
         # those of the first attempt stay: its rows lie in the buckets that they make
@@ -354,8 +361,8 @@ class BuildRun:
         return self._publish(self._made_ready(build, self._library.manifest(build), bins))
 
     def _attempt(
-        self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
-    ) -> tuple[Build, list[Problem]]:
+        self, build: Build, bins: ArrangedBins, problems: Sequence[BuildProblem], latest: Build | None
+    ) -> tuple[Build, list[BuildProblem]]:
         """Build what is missing of one listing; what could not be built is returned, and in the build's document."""
         build = replace(build, bins=len(bins), problems=tuple(problems))
         # Before anything is built: a later attempt finds the build by this document, and resumes it.
@@ -398,15 +405,15 @@ class BuildRun:
 
     def _build_missing(
         self, manifest: Manifest, bins: ArrangedBins, missing: frozenset[bytes], earlier: Build | None
-    ) -> list[Problem]:
-        failed, published = list[Problem](), frozenset[bytes]()
+    ) -> list[BuildProblem]:
+        failed, published = list[BuildProblem](), frozenset[bytes]()
         if missing and earlier is not None:
             published = self._library.manifest(earlier).packages()
         stored_at = self._ports.clock.monotonic()
         with self._stage("build", len(missing)), self._rows_kept(manifest):
             for result in self._ports.stages.build(self._recipe, bins.bins(missing)):
                 self._ports.progress.advance(1)
-                if isinstance(result, Problem):
+                if isinstance(result, BuildProblem):
                     failed.append(result)
                     continue
                 # A fresh clone has other signatures (times, inodes) and the same packages.
@@ -512,7 +519,7 @@ class BuildRun:
             or milliseconds_now(self._ports.clock) - build.created_ms > RESUME_SECONDS * 1000
         )
 
-    def _report(self, build: Build, problems: Sequence[Problem]) -> BuildReport:
+    def _report(self, build: Build, problems: Sequence[BuildProblem]) -> BuildReport:
         return self._tally.report(build, self._seconds, problems)
 
 
@@ -521,6 +528,6 @@ def _stored(manifest: Manifest) -> frozenset[bytes]:
     return frozenset(signature for signature, is_present in manifest.signatures() if not is_present)
 
 
-def _is_same(build: Build, bins: ArrangedBins, problems: Sequence[Problem]) -> bool:
+def _is_same(build: Build, bins: ArrangedBins, problems: Sequence[BuildProblem]) -> bool:
     """Whether a build is of the tree that was cut: what can't be listed has no part in the revision."""
     return build.revision == bins.revision.hex() and build.problems == tuple(problems)

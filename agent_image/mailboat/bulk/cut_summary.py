@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from mailboat.bulk.build_records import Problem, problem_of
+from mailboat.bulk.build_records import BuildProblem, problem_of
 from mailboat.bulk.cutter import Bin, BinKind
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.model.paths import ROOT, NodePath, folded_name, is_within, name_of
@@ -33,8 +33,8 @@ class CutSummary:
     content_bytes: int
     largest_bytes: int
     largest: tuple[Bin, ...]
-    problems: tuple[Problem, ...]
-    refused: tuple[Problem, ...] = ()
+    problems: tuple[BuildProblem, ...]
+    refused: tuple[BuildProblem, ...] = ()
 
     @property
     def packages(self) -> int:
@@ -73,12 +73,12 @@ class NameCollisions:
         self._open.append((path, {}))
         return item
 
-    def within(self, one: Bin) -> Iterator[Problem]:
+    def within(self, one: Bin) -> Iterator[BuildProblem]:
         """Those that one package would carry: it is refused."""
         for first, second in self._pairs:
             if _carries(one, first) and _carries(one, second):
                 message = f"{name_of(first)!r} and {name_of(second)!r} differ in case or Unicode form only"
-                yield Problem(second, "LimitExceeded", message)
+                yield BuildProblem(second, "LimitExceeded", message)
 
 
 def _carries(one: Bin, path: NodePath) -> bool:
@@ -89,10 +89,10 @@ def _carries(one: Bin, path: NodePath) -> bool:
 
 def summary_of(found: Iterable[Bin | UnlistedEntry], collisions: NameCollisions | None = None) -> CutSummary:
     """Summarise a cut. Memory is bounded by the size of the report."""
-    refused = list[Problem]()
+    refused = list[BuildProblem]()
     skeleton = content = nodes = content_bytes = 0
     largest = list[Bin]()
-    problems = list[Problem]()
+    problems = list[BuildProblem]()
     for part in found:
         if isinstance(part, UnlistedEntry):
             problems.append(problem_of(part.path, part.error))

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.bulk.build_records import Problem, Recipe
+from mailboat.bulk.build_records import BuildProblem, Recipe
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import BuildId, FileIdentity, PackageId, RequestId, parse_build_id
 
@@ -45,7 +45,7 @@ def recipe_fingerprint(recipe: Recipe) -> bytes:
     return hashlib.sha256(json.dumps(facts).encode()).digest()
 
 
-def derived_build_id(recipe: Recipe, revision: bytes, after: str, problems: Sequence[Problem]) -> BuildId:
+def derived_build_id(recipe: Recipe, revision: bytes, after: str, problems: Sequence[BuildProblem]) -> BuildId:
     """The id of a build that was given none.
 
     Args:

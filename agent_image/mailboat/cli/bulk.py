@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from mailboat.bulk.build_claims import BuildClaim, claimed_build, this_driver
-from mailboat.bulk.build_records import BuildRequest, Problem
+from mailboat.bulk.build_records import BuildProblem, BuildRequest
 from mailboat.bulk.cut_summary import NameCollisions, summary_of
 from mailboat.bulk.cutter import Budget
 from mailboat.bulk.identity import checked_build_id
@@ -289,6 +289,6 @@ def parse_size(text: str) -> int:
     return int(match[1]) * _UNITS[(match[2] or "").lower().removesuffix("b")]
 
 
-def _end_by_problems(problems: Sequence[Problem]) -> None:
+def _end_by_problems(problems: Sequence[BuildProblem]) -> None:
     if problems:
         raise typer.Exit(LEFT_OUT_EXIT_CODE)

@@ -13,7 +13,7 @@ from mailboat.clock import moment_of
 
 if TYPE_CHECKING:
     from mailboat.api.records import BuildFollowerView, BuildView
-    from mailboat.bulk.build_records import Problem
+    from mailboat.bulk.build_records import BuildProblem
     from mailboat.bulk.build_registry import Build
     from mailboat.bulk.build_reports import BuildReport
     from mailboat.bulk.cut_summary import CutSummary
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 20
 
 
-def _problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
+def _problem_lines(problems: Sequence[BuildProblem]) -> Iterator[str]:
     if problems:
         yield f"left out, and not removed anywhere: {count_text(len(problems), 'path')}"
     for problem in problems[:_SHOWN]:
@@ -32,14 +32,14 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
         yield f"  … {count_text(len(problems) - _SHOWN, 'more path')}"
 
 
-def _refused_lines(refused: Sequence[Problem]) -> Iterator[str]:
+def _refused_lines(refused: Sequence[BuildProblem]) -> Iterator[str]:
     if refused:
         yield "disks that ignore case refuse, and so does a build with limits.refuse_collisions:"
     for problem in refused[:_SHOWN]:
         yield f"  {problem.path}  {problem.name}: {problem.message}"
 
 
-def _problem_documents(problems: Sequence[Problem]) -> list[dict[str, str]]:
+def _problem_documents(problems: Sequence[BuildProblem]) -> list[dict[str, str]]:
     return [problem._asdict() for problem in problems]
 
 

@@ -32,7 +32,7 @@ from mailboat.jobs.selection import UNASSIGNED
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
     JobAction,
-    Missed,
+    MissedFirings,
     NewJob,
     Priority,
     QueueKind,
@@ -481,7 +481,7 @@ def schedule(
     if every is not None and every_ms < 1_000:
         raise UsageError("--every must be at least 1s")
     times = cron or "", zone, every_ms, 0 if at is None else parse_time_ms(at)
-    wanted = Schedule(name, NewJob(parse_topic(topic), data.encode(), key=key), *times, Missed[missed.name])
+    wanted = Schedule(name, NewJob(parse_topic(topic), data.encode(), key=key), *times, MissedFirings[missed.name])
     with _control(session) as control:
         found = control.set_schedule(wanted)
     session.show(Report(document_of(found), [name], lambda: [_next_line(found)]))

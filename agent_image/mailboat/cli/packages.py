@@ -15,7 +15,7 @@ from mailboat.cli.options import OptionalPaths, ShallowOption, SourceArgument, c
 from mailboat.cli.output import Report, bytes_text, count_text
 from mailboat.cli.publish_requests import left_out_lines
 from mailboat.cli.session import Session
-from mailboat.cli.transfer import Transfer, folder_bytes
+from mailboat.cli.transfer import TransferProgress, folder_bytes
 from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.package_formats import namespaces_of, package_registry
 from mailboat.composition.places import check_file_place, open_target
@@ -83,7 +83,11 @@ def build(
     check_file_place(into)
     if into.exists() and not force:
         raise UsageError(f"{into} is there already", next_step=f"another name, or --force to replace {into}")
-    with _package_files(session) as files, closing(open_source(source)) as opened, Transfer(sys.stderr) as transfer:
+    with (
+        _package_files(session) as files,
+        closing(open_source(source)) as opened,
+        TransferProgress(sys.stderr) as transfer,
+    ):
         request = add_request(chosen or _all_of(opened), is_deep=not shallow)
         transfer.begin("building", folder_bytes(source, request.paths) if transfer.is_shown else None)
         shown = WatchedSource(opened, transfer.advance) if transfer.is_shown else opened
@@ -146,7 +150,11 @@ def install(
     into: Annotated[str, typer.Option("--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE.")],
 ) -> None:
     """Import a package into a target that belongs to no subscriber."""
-    with _package_files(session) as files, closing(open_target(into)) as target, Transfer(sys.stderr) as transfer:
+    with (
+        _package_files(session) as files,
+        closing(open_target(into)) as target,
+        TransferProgress(sys.stderr) as transfer,
+    ):
         transfer.begin("installing")
         count = files.install(file, target, transfer.advance)
     document = {"file": str(file), "target": into, "put": count.put, "removed": count.removed}

@@ -16,9 +16,9 @@ from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
 from mailboat.cli.options import OptionalPaths, PublisherOption, ShallowOption, content_paths, remote_command
 from mailboat.cli.output import Report, bytes_text, cause_text, count_text
-from mailboat.cli.publish_requests import Delivery, open_publisher, publish_through, unpublished_lines
+from mailboat.cli.publish_requests import RequestOptions, open_publisher, publish_through, unpublished_lines
 from mailboat.cli.session import Publishing, Session
-from mailboat.cli.transfer import Transfer, folder_bytes
+from mailboat.cli.transfer import TransferProgress, folder_bytes
 from mailboat.composition.source_openers import open_source
 from mailboat.content.port import Source
 from mailboat.content.watched_sources import WatchedSource
@@ -35,7 +35,7 @@ from mailboat.publisher.publisher import own_roots
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
 
 
-class Selection(NamedTuple):
+class ContentOptions(NamedTuple):
     """What of which source is published."""
 
     words: OptionalPaths = None
@@ -83,7 +83,7 @@ def register(app: typer.Typer) -> None:
 
 
 @remote_command
-def plan(session: Session, selected: Selection, publisher: PublisherOption = None) -> None:
+def plan(session: Session, selected: ContentOptions, publisher: PublisherOption = None) -> None:
     """Show what a publish would send, and the lag of subscribers. Changes nothing."""
     _refuse_both(changed=selected.changed, shallow=selected.shallow)
     paths, place = _chosen(session, selected, "plan")
@@ -167,8 +167,8 @@ def _replaced_lines(replaced: Sequence[FilterSet]) -> Iterator[str]:
 @remote_command
 def publish(
     session: Session,
-    selected: Selection,
-    delivery: Delivery,
+    selected: ContentOptions,
+    delivery: RequestOptions,
     each: Annotated[bool, typer.Option("--each", help="One package for each path.")] = False,
 ) -> None:
     """Publish paths of a source, or what changed in it. Prints package and offset."""
@@ -184,7 +184,7 @@ def publish(
     if place is None:
         publish_through(session, ship, delivery)
         return
-    transfer = Transfer(sys.stderr)
+    transfer = TransferProgress(sys.stderr)
     unpublished: list[Unpublished] = []
 
     def ship_shown(control: Control, name: str) -> Iterator[DistributionView]:
@@ -204,7 +204,7 @@ def publish(
     publish_through(session, ship_shown, delivery, LocalSource(open_shown, transfer), unpublished)
 
 
-def _chosen(session: Session, selected: Selection, verb: str) -> tuple[tuple[NodePath, ...], str | None]:
+def _chosen(session: Session, selected: ContentOptions, verb: str) -> tuple[tuple[NodePath, ...], str | None]:
     """The content paths, and the source of this machine; an agent has its own. Raises: UsageError."""
     if session.url is not None:
         return _paths_of_agent(session, selected, verb) or (ROOT,), None
@@ -223,7 +223,7 @@ def _open(session: Session, place: str) -> Source:
     return open_source(place, session.home().known_files_path)
 
 
-def _paths_of_agent(session: Session, selected: Selection, verb: str) -> tuple[NodePath, ...]:
+def _paths_of_agent(session: Session, selected: ContentOptions, verb: str) -> tuple[NodePath, ...]:
     """The content paths of an agent's source; none only with `--changed`. Raises: UsageError."""
     words = selected.words or ()
     wrong = "with --source" if selected.source is not None else None
@@ -243,19 +243,19 @@ def _paths_of_agent(session: Session, selected: Selection, verb: str) -> tuple[N
 
 
 @remote_command
-def delete(session: Session, paths: Paths, delivery: Delivery) -> None:
+def delete(session: Session, paths: Paths, delivery: RequestOptions) -> None:
     """Remove paths, with everything below them, from all subscribers."""
     _request(session, Action.DELETE, content_paths(paths), delivery)
 
 
 @remote_command
-def invalidate(session: Session, paths: Paths, delivery: Delivery) -> None:
+def invalidate(session: Session, paths: Paths, delivery: RequestOptions) -> None:
     """Invalidate caches of these paths on all subscribers."""
     _request(session, Action.INVALIDATE, content_paths(paths), delivery)
 
 
 @remote_command
-def ping(session: Session, delivery: Delivery) -> None:
+def ping(session: Session, delivery: RequestOptions) -> None:
     """Send a test message that changes no content."""
     _request(session, Action.TEST, (), delivery)
 
@@ -296,7 +296,7 @@ def _adds(
         yield add_request([path], is_deep=not shallow, request_id=request_id)
 
 
-def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: Delivery) -> None:
+def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: RequestOptions) -> None:
     named = None if delivery.request_id is None else parse_request_id(delivery.request_id)
     request = DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)
     publish_through(session, lambda control, name: control.distribute_all(name, [request]), delivery)

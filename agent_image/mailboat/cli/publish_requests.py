@@ -126,7 +126,7 @@ def paths_text(paths: Sequence[str]) -> str:
     return f"{first} … {len(paths)} paths" if len(paths) > 3 else first
 
 
-class Delivery(NamedTuple):
+class RequestOptions(NamedTuple):
     """The publisher, the request id, and how long to wait for the subscribers."""
 
     request_id: Annotated[
@@ -143,7 +143,7 @@ class Delivery(NamedTuple):
 def publish_through(
     session: Session,
     publish: Callable[[Control, str], Iterable[DistributionView]],
-    delivery: Delivery,
+    delivery: RequestOptions,
     source: LocalSource | None = None,
     unpublished: Sequence[Unpublished] = (),
 ) -> None:

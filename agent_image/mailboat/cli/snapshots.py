@@ -21,7 +21,7 @@ from mailboat.cli.options import remote_command
 from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import ABSENT, Column, Table
-from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
+from mailboat.cli.transfer import TransferProgress, file_bytes, folder_bytes
 from mailboat.clock import Clock, Deadline, SystemClock, milliseconds_now, moment_of
 from mailboat.composition.configured_roots import roots_of_target
 from mailboat.composition.home import Home, HomeMissingError
@@ -94,7 +94,7 @@ def snapshot(
         raise UsageError(f"{file} is there already", next_step=f"another name, or --force to replace {file}")
     home = _home_if_any(session, config)
     roots = None if home is None else roots_of_target(home, target)
-    with Transfer(sys.stderr) as transfer:
+    with TransferProgress(sys.stderr) as transfer:
         transfer.begin("copying", _size_of(target) if transfer.is_shown else None)
         taken = take_snapshot(target, file, SystemClock(), transfer.advance if transfer.is_shown else None, roots)
     session.show(_report(taken, place, f"{target}: snapshot {file}, at offset {taken.head.position.next_offset}"))
@@ -219,7 +219,7 @@ def _size_of(target: str) -> int | None:
 
 def _store(session: Session, target: str, place: str, config: Path | None, *, is_forced: bool) -> None:
     home = _home_of(session, config)
-    with Transfer(sys.stderr) as transfer:
+    with TransferProgress(sys.stderr) as transfer:
         transfer.begin("copying", _size_of(target) if transfer.is_shown and home is not None else None)
         with session.archive(home, phases=transfer if transfer.is_shown else None) as archive:
             kept = archive.store_snapshot(target, place.removeprefix(_STORED), is_forced=is_forced)
@@ -244,7 +244,7 @@ def _home_of(session: Session, config: Path | None) -> Home | None:
 
 
 def _seed(session: Session, place: str, into: str, config: Path | None) -> None:
-    with Workspace(configuration(session, config)) as workspace, Transfer(sys.stderr) as transfer:
+    with Workspace(configuration(session, config)) as workspace, TransferProgress(sys.stderr) as transfer:
         seeded = seed(place.removeprefix(_STORED), into, workspace, transfer if transfer.is_shown else None)
     if seeded.taken is None:
         document = {"snapshot": place, "target": into, "restored": False, "reason": seeded.reason}
@@ -257,14 +257,14 @@ def _restore_stored(
     session: Session, request: RestoreRequest, into: str, config: Path | None, *, is_checked: bool
 ) -> None:
     name = request.place.removeprefix(_STORED)
-    with Workspace(configuration(session, config)) as workspace, Transfer(sys.stderr) as transfer:
+    with Workspace(configuration(session, config)) as workspace, TransferProgress(sys.stderr) as transfer:
         phases = transfer if transfer.is_shown else None
         taken = restore_stored(name, into, workspace, is_checked=is_checked, request=request, phases=phases)
     _show_restored(session, taken, request.place, into)
 
 
 def _restore_at_agent(session: Session, url: str, place: str, into: str, *, is_replacing: bool) -> None:
-    with session.restores(url) as agent, Transfer(sys.stderr) as transfer:
+    with session.restores(url) as agent, TransferProgress(sys.stderr) as transfer:
         try:
             begun = agent.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
         except AgentUnreachableError as error:
@@ -343,7 +343,7 @@ def _restore_file(
     roots = () if home is None else roots_of_target(home, into)
     with ExitStack() as opened:
         workspace = opened.enter_context(Workspace(home)) if home is not None and is_checked else None
-        transfer = opened.enter_context(Transfer(sys.stderr))
+        transfer = opened.enter_context(TransferProgress(sys.stderr))
         transfer.begin("restoring", file_bytes(file))
         watch = transfer.advance if transfer.is_shown else None
         taken = restore_snapshot(file, into, workspace, watch, roots, request)

@@ -27,7 +27,7 @@ from mailboat.cli.options import remote_command
 from mailboat.cli.output import Block, Output, blocks_text, seconds_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
-from mailboat.cli.status_selection import Order, Selection
+from mailboat.cli.status_selection import Order, StatusSelection
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError
 
@@ -89,7 +89,7 @@ def status(
     ] = "",
 ) -> None:
     """Show the journal, its publishers, and each subscriber's position and lag."""
-    clock, selection = SystemClock(), Selection(sort, wanted)
+    clock, selection = SystemClock(), StatusSelection(sort, wanted)
     with session.control() as control:
         if not watch:
             session.show(status_report(selection.applied(control.status()), clock.now(), sort))
@@ -117,7 +117,7 @@ def _poll(control: Control) -> StatusView | RetryableError:
 
 
 def _watch_for_programs(
-    session: Session, polls: Iterator[StatusView | RetryableError], clock: Clock, selection: Selection
+    session: Session, polls: Iterator[StatusView | RetryableError], clock: Clock, selection: StatusSelection
 ) -> None:
     """A JSON document per line, or the other requested format, again and again."""
     for view in polls:
@@ -130,7 +130,7 @@ def _watch_for_programs(
             session.show(status_report(selection.applied(view), clock.now(), selection.order))
 
 
-def _watch_in_lines(polls: Iterator[StatusView | RetryableError], clock: Clock, selection: Selection) -> None:
+def _watch_in_lines(polls: Iterator[StatusView | RetryableError], clock: Clock, selection: StatusSelection) -> None:
     """A line whenever a subscriber's figures have changed."""
     shown: dict[str, str] = {}
     for view in polls:
@@ -154,7 +154,7 @@ class _Watch:
         self._last: StatusView | None = None
         self._problem = ""
 
-    def run(self, selection: Selection) -> None:
+    def run(self, selection: StatusSelection) -> None:
         """Refresh until Ctrl-C or `q`. Keys act at once, on the last status."""
         console = Console(highlight=False)
         due = self._clock.monotonic()
@@ -178,14 +178,14 @@ class _Watch:
         else:
             self._problem, self._last = "", view
 
-    def _pressed(self, keys: Keyboard | None, due: float, selection: Selection) -> str:
+    def _pressed(self, keys: Keyboard | None, due: float, selection: StatusSelection) -> str:
         left = self._every if selection.is_paused else max(0.0, due - self._clock.monotonic())
         if keys is not None:
             return keys.wait(left)
         self._clock.wait(threading.Event(), left)
         return ""
 
-    def _rendered(self, selection: Selection, room: int) -> Text:
+    def _rendered(self, selection: StatusSelection, room: int) -> Text:
         now = self._clock.now()
         head = f"{now.astimezone().strftime('%H:%M:%S')}   every {seconds_text(self._every)}"
         blocks: list[Block] = [self._problem] if self._problem else []

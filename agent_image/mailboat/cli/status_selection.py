@@ -30,7 +30,7 @@ class Order(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class StatusSelection:
     """What is shown.
 
     Attributes:
@@ -56,11 +56,11 @@ class Selection:
             ),
         )
 
-    def pressed(self, key: str) -> Selection:
+    def pressed(self, key: str) -> StatusSelection:
         """The selection after a key."""
         if self.typed is not None:
             return self._typed_on(self.typed, key)
-        changes: dict[str, Callable[[], Selection]] = {
+        changes: dict[str, Callable[[], StatusSelection]] = {
             "q": lambda: replace(self, is_over=True),
             "s": lambda: replace(self, order=_after(self.order)),
             "/": lambda: replace(self, typed=""),
@@ -78,7 +78,7 @@ class Selection:
         parts += ["PAUSED"] if self.is_paused else []
         return "   ".join([*parts, "keys: s sort, / filter, space pause, q quit"])
 
-    def _typed_on(self, typed: str, key: str) -> Selection:
+    def _typed_on(self, typed: str, key: str) -> StatusSelection:
         if key in _ENTER:
             return replace(self, typed=None, wanted=typed)
         if key == _ESCAPE:

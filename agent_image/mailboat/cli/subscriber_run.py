@@ -18,7 +18,7 @@ from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
 from mailboat.composition.configured_roots import configured_roots
-from mailboat.composition.home import Home, KnownSubscriber
+from mailboat.composition.home import Home, RegisteredSubscriber
 from mailboat.composition.places import absolute_target
 from mailboat.config.document import Delivery
 from mailboat.content.locations import parse_target
@@ -151,7 +151,7 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
     error.advise("\n".join(ways))
 
 
-def _known(home: Home, asked: SubscriptionOptions) -> KnownSubscriber:
+def _known(home: Home, asked: SubscriptionOptions) -> RegisteredSubscriber:
     """What holds for this subscriber: the options, else what the home remembers of its last start.
 
     Raises: UsageError where it has no target, or would have a second one.
@@ -164,10 +164,10 @@ def _known(home: Home, asked: SubscriptionOptions) -> KnownSubscriber:
                 f"{name} has no target yet",
                 next_step=f"mailboat subscribe {name} --into files:DIR, generations:DIR or sqlite:FILE",
             )
-        known = KnownSubscriber(name, "")
+        known = RegisteredSubscriber(name, "")
     elif asked.into is not None:
         _refuse_second_target(known, absolute_target(asked.into))
-    return KnownSubscriber(
+    return RegisteredSubscriber(
         name,
         known.target if asked.into is None else absolute_target(asked.into),
         tuple(map(parse_agent_name, asked.follow)) or known.follow,
@@ -177,7 +177,7 @@ def _known(home: Home, asked: SubscriptionOptions) -> KnownSubscriber:
     )
 
 
-def _refuse_second_target(known: KnownSubscriber, wanted: str) -> None:
+def _refuse_second_target(known: RegisteredSubscriber, wanted: str) -> None:
     """A subscriber stays with its target as long as that is there: two would be seen, and commanded, as one."""
     old, new = parse_target(known.target), parse_target(wanted)
     is_same = (old.kind, old.path.resolve()) == (new.kind, new.path.resolve())
@@ -191,7 +191,7 @@ def _refuse_second_target(known: KnownSubscriber, wanted: str) -> None:
     )
 
 
-def _subscription(workspace: Workspace, known: KnownSubscriber, asked: SubscriptionOptions) -> Subscription:
+def _subscription(workspace: Workspace, known: RegisteredSubscriber, asked: SubscriptionOptions) -> Subscription:
     retries = workspace.home.config.subscriber.max_retries if known.max_retries is None else known.max_retries
     is_endless = retries is not None and retries < 0
     is_shared = known.pool is not None if asked.is_shared is None else asked.is_shared

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-class Transfer:
+class TransferProgress:
     """The progress of one command; a context manager. rich is imported only where a person can see it."""
 
     def __init__(self, into: TextIO) -> None:

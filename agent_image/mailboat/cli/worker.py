@@ -21,7 +21,7 @@ from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import Backoff, Clock, SystemClock
 from mailboat.errors import MailboatError, RetryableError, UsageError
 from mailboat.failpoints import Failpoints, NoFailpoints
-from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.command import SubprocessHandler
 from mailboat.jobs.handlers import JobHandlers, Publish, WorkerPorts
 from mailboat.jobs.http_source import HttpSource
 from mailboat.jobs.job_worker import Handler, JobWorker, WorkerSettings
@@ -136,4 +136,4 @@ def _parse_handler(text: str) -> tuple[str, Handler]:
     arguments = shlex.split(line)
     if not separator or not arguments:
         raise UsageError(f"{text!r} is not PATTERN=COMMAND, such as 'purge.*=./purge.sh'")
-    return parse_pattern(pattern), CommandHandler(arguments)
+    return parse_pattern(pattern), SubprocessHandler(arguments)

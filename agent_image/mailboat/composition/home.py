@@ -67,7 +67,7 @@ class HomeExistsError(UsageError):
     """
 
 
-class KnownSubscriber(Frozen):
+class RegisteredSubscriber(Frozen):
     """A subscriber that was started from this home.
 
     Attributes:
@@ -175,7 +175,7 @@ class Home:
             raise ConfigInvalidError(f"{self.path / INSTANCE_FILE} does not hold an id of {SLING_ID_LENGTH} characters")
         return SlingId(text)
 
-    def remember_subscriber(self, known: KnownSubscriber) -> None:
+    def remember_subscriber(self, known: RegisteredSubscriber) -> None:
         """Write down which target a subscriber has, if that is news."""
         if self.known_subscriber(known.name) == known:
             return
@@ -192,12 +192,12 @@ class Home:
             file.unlink()
         return True
 
-    def known_subscriber(self, name: AgentName) -> KnownSubscriber | None:
+    def known_subscriber(self, name: AgentName) -> RegisteredSubscriber | None:
         """What is known of a subscriber. Raises: ConfigInvalidError when its file can't be understood."""
         file = self._registry_file(name)
         return _decode_entry(name, _parse_entry(_read_text(file), file), file) if file.is_file() else None
 
-    def known_subscribers(self) -> Sequence[KnownSubscriber]:
+    def known_subscribers(self) -> Sequence[RegisteredSubscriber]:
         """All subscribers that were started from this home, by name."""
         names = sorted((parse_agent_name(file.stem) for file in self._registry.glob("*.yaml")), key=natural_key)
         # None: another process removed the entry after the folder was listed
@@ -424,12 +424,12 @@ def _parse_entry(text: str, file: Path) -> object:
     return document
 
 
-def _decode_entry(name: AgentName, document: object, file: Path) -> KnownSubscriber:
+def _decode_entry(name: AgentName, document: object, file: Path) -> RegisteredSubscriber:
     if isinstance(document, dict):
         # without the keys that a later version wrote before it was rolled back
-        keys = KnownSubscriber.__dataclass_fields__
+        keys = RegisteredSubscriber.__dataclass_fields__
         document = {**{key: value for key, value in document.items() if key in keys}, "name": name}
-    known = decode_record(KnownSubscriber, document, where=str(file))
+    known = decode_record(RegisteredSubscriber, document, where=str(file))
     for publisher in known.follow:
         parse_agent_name(publisher)
     return known

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from mailboat.config.document import Config
-from mailboat.config.section_keys import REQUIRED, Key, keys_of
+from mailboat.config.section_keys import REQUIRED, SectionKey, keys_of
 from mailboat.errors import UsageError
 
 R = TypeVar("R")
@@ -176,7 +176,7 @@ def _unknown_key(prefix: str, name: str, known: list[str]) -> _MistakeError:
     )
 
 
-def _decode_key(key: Key, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
+def _decode_key(key: SectionKey, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
     if value is None:
         if key.is_nullable:
             return None
@@ -190,7 +190,7 @@ def _decode_key(key: Key, value: object, path: str, mistakes: list[_MistakeError
     return tuple(_decode_value(key, one, f"{path}[{number}]", mistakes) for number, one in enumerate(value))
 
 
-def _decode_value(key: Key, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
+def _decode_value(key: SectionKey, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
     if key.is_section:
         return _decode_record(key.kind, value, f"{path}.", mistakes)
     if key.is_choice:
@@ -202,7 +202,7 @@ def _decode_value(key: Key, value: object, path: str, mistakes: list[_MistakeErr
     return float(cast("int", value)) if is_float else value
 
 
-def _refuse_beyond(key: Key, value: object, path: str) -> None:
+def _refuse_beyond(key: SectionKey, value: object, path: str) -> None:
     """Refuse a number out of its range; nan is in none."""
     least, most = key.setting.minimum, key.maximum
     if least is not None and not cast("float", value) >= least:
@@ -238,7 +238,7 @@ def _encoded_keys(kind: type, record: object) -> Iterator[tuple[str, Any]]:
         yield key.name, [_encode_value(key, item) for item in value] if key.is_list else _encode_value(key, value)
 
 
-def _encode_value(key: Key, value: object) -> object:
+def _encode_value(key: SectionKey, value: object) -> object:
     if value is None:
         return None
     return _encode_section(key.kind, value) if key.is_section else plain(value)

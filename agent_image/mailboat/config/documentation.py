@@ -11,7 +11,7 @@ from typing import Any, Final
 from mailboat.config.decoder import article_of
 from mailboat.config.document import Config
 from mailboat.config.schema import SCHEMA_FILE, SCHEMA_ID
-from mailboat.config.section_keys import REQUIRED, Key, keys_of
+from mailboat.config.section_keys import REQUIRED, SectionKey, keys_of
 
 _WIDTH: Final = 100
 
@@ -54,12 +54,12 @@ def configuration_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section_lines(section: Key, path: str) -> Iterator[str]:
+def _section_lines(section: SectionKey, path: str) -> Iterator[str]:
     """A line for each key of a section; those of an inner section follow its own line."""
     yield from _lines_below(section, path, {})
 
 
-def _lines_below(section: Key, path: str, shown: dict[object, str]) -> Iterator[str]:
+def _lines_below(section: SectionKey, path: str, shown: dict[object, str]) -> Iterator[str]:
     for key in keys_of(section.kind):
         inner = f"{path}.{key.name}{'[]' * key.is_list}"
         is_section = key.is_section and "file or env" not in _type_text(key)
@@ -76,7 +76,7 @@ def _lines_below(section: Key, path: str, shown: dict[object, str]) -> Iterator[
             yield from _lines_below(key, inner, shown)
 
 
-def _shown_type(key: Key) -> Iterator[str]:
+def _shown_type(key: SectionKey) -> Iterator[str]:
     """The type, without what the default or the sentence shows; a key without one is a string."""
     if key.is_choice and all(f"{choice}: " in key.setting.text for choice in key.kind):
         return
@@ -87,7 +87,7 @@ def _shown_type(key: Key) -> Iterator[str]:
         yield text
 
 
-def _type_text(key: Key) -> str:
+def _type_text(key: SectionKey) -> str:
     text = _kind_text(key)
     if key.is_list:
         return text
@@ -95,7 +95,7 @@ def _type_text(key: Key) -> str:
     return text + (" or null" if key.is_nullable and key.default is not None else "")
 
 
-def _kind_text(key: Key) -> str:
+def _kind_text(key: SectionKey) -> str:
     if key.is_section:
         names = [inner.name for inner in keys_of(key.kind)]
         return "file or env" if names == ["file", "env"] else "object"
@@ -107,7 +107,7 @@ def _kind_text(key: Key) -> str:
     return f"{text}, ≥ {least:.15g}" if most is None else f"{text}, {least:.15g} to {most:.15g}"
 
 
-def _key_lines(key: Key, value: object, indent: str) -> Iterator[str]:
+def _key_lines(key: SectionKey, value: object, indent: str) -> Iterator[str]:
     yield from _comment(key.setting.text, indent)
     if value is None or value == ():
         yield f"{indent}{_scalar(key.name)}: {'null' if value is None else '[]'}"
@@ -123,7 +123,7 @@ def _key_lines(key: Key, value: object, indent: str) -> Iterator[str]:
         yield f"{indent}{_scalar(key.name)}: {_scalar(value)}"
 
 
-def _item_lines(key: Key, value: object, indent: str) -> Iterator[str]:
+def _item_lines(key: SectionKey, value: object, indent: str) -> Iterator[str]:
     if not key.is_section:
         yield f"{indent}- {_scalar(value)}"
         return

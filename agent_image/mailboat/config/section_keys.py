@@ -39,7 +39,7 @@ Section = Frozen
 """A section of the configuration, or a value in it that has keys of its own."""
 
 
-class Shape(enum.Enum):
+class FieldShape(enum.Enum):
     """Whether a field has one value or several."""
 
     ONE = enum.auto()
@@ -47,7 +47,7 @@ class Shape(enum.Enum):
     MAPPING = enum.auto()
 
 
-_SHAPES: Final = types.MappingProxyType({tuple: Shape.LIST, Mapping: Shape.MAPPING})
+_SHAPES: Final = types.MappingProxyType({tuple: FieldShape.LIST, Mapping: FieldShape.MAPPING})
 
 
 class Declaration(NamedTuple):
@@ -64,13 +64,13 @@ class Declaration(NamedTuple):
 
     name: str
     kind: Any
-    shape: Shape
+    shape: FieldShape
     is_nullable: bool
     note: Any
     default: Any
 
 
-class Key(NamedTuple):
+class SectionKey(NamedTuple):
     """One key of a section, as the records declare it.
 
     Attributes:
@@ -106,19 +106,19 @@ class Key(NamedTuple):
         return issubclass(self.kind, enum.StrEnum)
 
 
-def keys_of(record: type) -> tuple[Key, ...]:
+def keys_of(record: type) -> tuple[SectionKey, ...]:
     """The keys of a section, in order."""
     return _read_keys(record)
 
 
 @cache  # reading the hints of all sections takes milliseconds; the operator writes a configuration at each look
-def _read_keys(record: type) -> tuple[Key, ...]:
+def _read_keys(record: type) -> tuple[SectionKey, ...]:
     return tuple(
-        Key(
+        SectionKey(
             declared.name,
             declared.kind,
             declared.is_nullable,
-            declared.shape is Shape.LIST,
+            declared.shape is FieldShape.LIST,
             declared.note or Setting(declared.kind.__doc__ or ""),  # a section may leave it to its docstring
             declared.default,
         )
@@ -136,9 +136,9 @@ def declarations(record: type) -> Iterator[Declaration]:
         is_nullable = get_origin(kind) in {types.UnionType, typing.Union}  # the latter where a NewType may be None
         if is_nullable:
             kind = next(option for option in get_args(kind) if option is not types.NoneType)
-        shape = _SHAPES.get(get_origin(kind), Shape.ONE)
-        if shape is not Shape.ONE:
-            kind = get_args(kind)[0 if shape is Shape.LIST else 1]
+        shape = _SHAPES.get(get_origin(kind), FieldShape.ONE)
+        if shape is not FieldShape.ONE:
+            kind = get_args(kind)[0 if shape is FieldShape.LIST else 1]
         kind = getattr(kind, "__supertype__", kind)  # a NewType is the text that it names
         yield Declaration(field.name, kind, shape, is_nullable, note, _default(field))
 

@@ -22,7 +22,7 @@ from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
 from mailboat.operations.journal_inspection import readable_package
-from mailboat.queues.entries import Entry
+from mailboat.queues.entries import QueueEntry
 from mailboat.queues.error_queues import ErrorItem, ErrorQueue, FailurePlace
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.queue_names import QueueName, parse_entry_id
@@ -152,7 +152,7 @@ def _view_of_error(item: ErrorItem) -> QueueItemView | None:
 
 
 def _item_view(
-    name: str, entry: Entry, state: ItemState, attempts: int | None, error: CauseView | None
+    name: str, entry: QueueEntry, state: ItemState, attempts: int | None, error: CauseView | None
 ) -> QueueItemView:
     return QueueItemView(
         id=name,

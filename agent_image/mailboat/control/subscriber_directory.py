@@ -20,7 +20,7 @@ from typing import Final
 from mailboat.api.archive import ProblemView
 from mailboat.api.records import BuildProgressView, CauseView, ForgottenView, HookCallsView, SubscriberStatusView
 from mailboat.clock import Clock, Deadline, milliseconds_now, moment_of
-from mailboat.composition.home import KnownSubscriber as RegisteredSubscriber
+from mailboat.composition.home import RegisteredSubscriber
 from mailboat.composition.places import opened_ledger
 from mailboat.composition.workspace import Workspace
 from mailboat.content.port import Ledger, ReportStarts
@@ -31,17 +31,17 @@ from mailboat.errors import AgentMissingError, MailboatError, SourceMissingError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId, natural_key
 from mailboat.model.messages import (
-    Backlog,
     DiscoveryMessage,
     FailureCause,
     HookCalls,
+    PoolBacklog,
     ReportStart,
     StatusMessage,
     Suspension,
     TopicRole,
 )
 from mailboat.model.positions import Bounds, LogIdentity, Position
-from mailboat.queues.claims import Claims
+from mailboat.queues.claims import PositionClaims
 from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_state import QueuePosition
 from mailboat.subscriber.continuity import decide_start
@@ -113,10 +113,10 @@ class SubscriberStatus:
     is_alive: bool = False
     is_registered: bool = False
     after_calls: HookCalls | None = None
-    claims: Claims = field(default_factory=Claims)
+    claims: PositionClaims = field(default_factory=PositionClaims)
     report_starts: ReportStarts = field(default_factory=dict)
     suspension: Suspension | None = None
-    backlog: Backlog | None = None
+    backlog: PoolBacklog | None = None
 
     @property
     def name(self) -> AgentName:
@@ -281,7 +281,9 @@ def _with_registry(one: SubscriberStatus | None, key: QueueName, registered: Reg
         one,
         state=STOPPED if one.state == Absence.NEW else one.state,
         next_offset=position.next_offset,
-        claims=Claims.certain(position.next_offset if unsent_at is None else min(position.next_offset, unsent_at)),
+        claims=PositionClaims.certain(
+            position.next_offset if unsent_at is None else min(position.next_offset, unsent_at)
+        ),
         report_starts=report_starts,
         identity=position.identity,
         attempts=0 if attempt is None else attempt.count,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from mailboat.model.identifiers import natural_key
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.queues.announced import ALIVE_SECONDS
-from mailboat.queues.claims import Claims
+from mailboat.queues.claims import PositionClaims
 from mailboat.queues.queue_names import QueueName
 
 WINDOW_MS: Final = 60_000
@@ -90,7 +90,7 @@ class KnownSubscriber:
     announcement: DiscoveryMessage
     heard_ms: int
     rate_per_second: float | None = None
-    claims: Claims = field(default_factory=Claims)
+    claims: PositionClaims = field(default_factory=PositionClaims)
 
     def is_alive(self, now_ms: int, alive_seconds: float = ALIVE_SECONDS) -> bool:
         """Whether the last announcement is young enough at `now_ms`."""
@@ -119,7 +119,7 @@ class Topology:
             rate.apply(heard_ms, announcement.reads_next - 1)
             per_second = rate.per_second()
         before = self._known.get(key)
-        claims = Claims() if before is None else before.claims
+        claims = PositionClaims() if before is None else before.claims
         claims = claims.and_then(announcement.reads_next or 0, heard_ms / 1000)
         self._known[key] = KnownSubscriber(key, announcement, heard_ms, per_second, claims)
         self._known.move_to_end(key)

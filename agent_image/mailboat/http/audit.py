@@ -22,7 +22,7 @@ _LONGEST_FACT: Final = 200
 
 
 @dataclass
-class Call:
+class ApiCall:
     """One request on its way, as routes and the audit line see it.
 
     Attributes:
@@ -73,7 +73,7 @@ class AuditTrail:
         self._clock = clock
         self._lines: deque[tuple[str, str]] = deque(maxlen=KEPT_LINES)
 
-    def write(self, call: Call, method: str, path: str) -> None:
+    def write(self, call: ApiCall, method: str, path: str) -> None:
         """One line. What came from outside is quoted, so that it can't look like another line or fact."""
         facts: dict[str, object] = {"caller": call.caller.name if call.caller else "-", "verb": call.verb}
         given = {name: value for name, value in call.what.items() if value not in (None, "")}

@@ -73,7 +73,7 @@ def _is_folded(data: bytes) -> bool:
     return _FOLDED_LINE.search(data, 0, len(data) if end is None else end.start()) is not None
 
 
-class Waiting(Protocol):
+class WaitingConnection(Protocol):
     """What `displaced` compares of a connection: where it comes from, and whether and since when it waits."""
 
     network: str
@@ -84,7 +84,7 @@ class Waiting(Protocol):
         """Whether a request is under way."""
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=WaitingConnection)
 
 
 def displaced(connections: Collection[W]) -> W | None:

@@ -22,7 +22,7 @@ from starlette.routing import Match, Route
 from mailboat.api.problems import plain_problem, problem_of, status_of
 from mailboat.errors import AccessDeniedError, MailboatError, UsageError
 from mailboat.http.answers import problem_answer
-from mailboat.http.audit import Call
+from mailboat.http.audit import ApiCall
 from mailboat.http.gate import incident_of
 
 _SHOWN_KIND: Final = 80
@@ -98,8 +98,8 @@ async def _answer_defect(request: Request, error: Exception) -> Response:
     return problem_answer(incident_of(error, call.request_id))
 
 
-def _call(request: Request) -> Call:
-    call: Call = request.state.call
+def _call(request: Request) -> ApiCall:
+    call: ApiCall = request.state.call
     return call
 
 

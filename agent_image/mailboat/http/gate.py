@@ -26,7 +26,7 @@ from mailboat.config.document import HttpConfig
 from mailboat.errors import LimitExceededError, ThrottledError, UsageError
 from mailboat.http.access import LOCAL, Caller, TokenBook, is_cross_site, is_from_here, token_of
 from mailboat.http.answers import problem_answer
-from mailboat.http.audit import AuditTrail, Call
+from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, is_json, json_fault, read_body
 from mailboat.http.rates import RateLimiter, network_of
 from mailboat.telemetry.meters import RequestRecorder
@@ -78,7 +78,7 @@ class Gate:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        call = Call(_request_id(scope), trace_parent=header(scope, b"traceparent"))
+        call = ApiCall(_request_id(scope), trace_parent=header(scope, b"traceparent"))
         scope.setdefault("state", {})["call"] = call
         answer = _Answer(call, send, self._clock, lambda: self._write_audit(call, scope))
         if scope["state"].get(RESERVED):
@@ -100,7 +100,7 @@ class Gate:
                 seconds = self._clock.monotonic() - began
                 self._requests.record(scope["method"], _route_of(scope), call.status, seconds)
 
-    def _refusal(self, scope: Scope, call: Call) -> Problem | None:
+    def _refusal(self, scope: Scope, call: ApiCall) -> Problem | None:
         """Why the request is refused by its head alone; None when it is not."""
         # Probes come first: a full or throttled agent must not look dead to the kubelet.
         if scope["path"] in PROBE_PATHS:
@@ -156,13 +156,13 @@ class Gate:
                 return
             await self._inner(scope, Replay(body, receive), answer)
 
-    def _write_audit(self, call: Call, scope: Scope) -> None:
+    def _write_audit(self, call: ApiCall, scope: Scope) -> None:
         """Write a line for each mutating call of a known caller; unknown callers and floods do not fill the log."""
         is_heard = call.caller is not None and call.status != HTTPStatus.TOO_MANY_REQUESTS
         if is_heard and scope["method"] not in _READING:
             self._audit.write(call, scope["method"], scope["path"])
 
-    async def _fail(self, error: Exception, call: Call, answer: _Answer) -> None:
+    async def _fail(self, error: Exception, call: ApiCall, answer: _Answer) -> None:
         if answer.is_begun:
             _LOG.error("request %s failed after its answer had begun", call.request_id, exc_info=error)
             return
@@ -184,7 +184,7 @@ class _Answer:
     The audit line is written as the answer begins: who has an answer to a mutating call finds its line in the log.
     """
 
-    def __init__(self, call: Call, send: Send, clock: Clock, write_audit: Callable[[], None]) -> None:
+    def __init__(self, call: ApiCall, send: Send, clock: Clock, write_audit: Callable[[], None]) -> None:
         self.call = call
         self._write_audit = write_audit
         self._clock = clock

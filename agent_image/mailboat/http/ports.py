@@ -28,7 +28,7 @@ from mailboat.control.journal_archive import LogArchive
 from mailboat.control.lag_history import LagHistory
 from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
-from mailboat.http.audit import AuditTrail, Call
+from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.examples import PROBLEMS
 from mailboat.http.probes import ProbePorts
 from mailboat.telemetry.memory_accounts import MemoryAccounts
@@ -96,13 +96,13 @@ async def _ports_of(request: Request) -> ApiPorts:
     return ports
 
 
-async def _call_of(request: Request) -> Call:
-    call: Call = request.state.call
+async def _call_of(request: Request) -> ApiCall:
+    call: ApiCall = request.state.call
     return call
 
 
 Ports = Annotated[ApiPorts, Depends(_ports_of)]
-CurrentCall = Annotated[Call, Depends(_call_of)]
+CurrentCall = Annotated[ApiCall, Depends(_call_of)]
 
 PublisherName = Annotated[str, Path(description="The publisher's name.", max_length=LONGEST_NAME, examples=["author"])]
 SubscriberNameText = Annotated[

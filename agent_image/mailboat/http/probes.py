@@ -28,7 +28,7 @@ from mailboat.api.records import document_of
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig, Verb
 from mailboat.http.answers import problem_answer
-from mailboat.http.audit import AuditTrail, Call
+from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.gate import Gate
 from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.telemetry.exposition import Exposition
@@ -83,7 +83,7 @@ async def readyz(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """The metrics of this process, in the Prometheus text format, or as OpenMetrics where that is asked for."""
-    call: Call = request.state.call
+    call: ApiCall = request.state.call
     if not call.admits(Verb.VIEW) and call.caller is not None:  # without a caller only if the gate lets all read
         return problem_answer(plain_problem(HTTPStatus.FORBIDDEN))
     accept = request.headers.get("accept", "")

@@ -39,7 +39,7 @@ from mailboat.control.lag_history import LagHistory
 from mailboat.errors import AccessDeniedError, AgentMissingError, UsageError
 from mailboat.http.access import LOCAL
 from mailboat.http.answers import dashboard, json_answer
-from mailboat.http.audit import AuditTrail, Call
+from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.error_answers import HANDLERS, answer_error, undeclared_body
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.gate import Gate
@@ -266,9 +266,9 @@ def _events(streams: EventStreams) -> Route:
     return route
 
 
-def _admit(request: Request, route: Route, verb: Verb, parameters: tuple[str, ...]) -> Call:
+def _admit(request: Request, route: Route, verb: Verb, parameters: tuple[str, ...]) -> ApiCall:
     """The call. Raises: AccessDeniedError without the verb; UsageError for an unknown parameter."""
-    call: Call = request.state.call
+    call: ApiCall = request.state.call
     request.scope["route"] = route  # what metrics name the request by: the template, never the path that was sent
     if not call.admits(verb):
         raise AccessDeniedError("")  # `answer_error` answers with the status alone

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mailboat.jobs.job_worker import Call, Result
-from mailboat.model.jobs import Outcome, show_job_id
+from mailboat.model.jobs import AttemptOutcome, show_job_id
 
 TRY_AGAIN_EXIT_CODE: Final = 75
 _RETRY_AFTER: Final = re.compile(rb"^retry-after:[ \t]*(\d{1,7}(?:\.\d{1,3})?)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
@@ -33,7 +33,7 @@ _LONGEST_POLL_SECONDS: Final = 0.1
 _KILL_AFTER_SECONDS: Final = 5.0
 
 
-class CommandHandler:
+class SubprocessHandler:
     """Runs one command for each call. A job that should stop gets SIGTERM, and SIGKILL five seconds later."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ class CommandHandler:
                     self._arguments, stdin=document, stdout=output, stderr=output, start_new_session=True
                 )
             except OSError as error:
-                return Result(Outcome.FAIL, f"{self._arguments[0]} cannot be started: {error.strerror or error}")
+                return Result(AttemptOutcome.FAIL, f"{self._arguments[0]} cannot be started: {error.strerror or error}")
             code = self._wait(process, call)
             output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL_BYTES))
             # bounded: a process that left the group may still write
@@ -100,7 +100,7 @@ def payload_value(payload: bytes) -> object:
 def _result(command: str, code: int, output: bytes) -> Result:
     if code == 0:
         return Result()
-    outcome = Outcome.FAIL if code == TRY_AGAIN_EXIT_CODE or code < 0 else Outcome.CANCEL
+    outcome = AttemptOutcome.FAIL if code == TRY_AGAIN_EXIT_CODE or code < 0 else AttemptOutcome.CANCEL
     what = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
     last_line, asked = _last_line(output), _RETRY_AFTER.findall(output)
     delay_seconds = float(asked[-1]) if asked and code == TRY_AGAIN_EXIT_CODE else None

@@ -15,16 +15,17 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from mailboat.jobs.feeds import Feeds, is_of_pool, queue_of
-from mailboat.jobs.job_changes import Applied, Change, note
+from mailboat.jobs.job_changes import Applied, JobChange, note
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease, WorkerState, takers
 from mailboat.jobs.schedules import Schedules
 from mailboat.jobs.table import JobTable, NewRow, digest, hash_key, pack_digests, unpack_digests
 from mailboat.model.identifiers import Offset
-from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueState, WorkerEntry
+from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueCheckpoint, WorkerEntry
 from mailboat.model.jobs import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
+    AttemptOutcome,
     JobAction,
     JobId,
     JobRecord,
@@ -35,7 +36,6 @@ from mailboat.model.jobs import (
     JobState,
     LeasesRenewed,
     NewJob,
-    Outcome,
     QueueAction,
     QueueCommanded,
     QueueDefined,
@@ -63,8 +63,8 @@ LEASE_EXPIRED: Final = "lease-expired"
 _ACTIVE: Final = JobState.ACTIVE
 _SUCCEEDED: Final = JobState.SUCCEEDED
 _GIVEN_UP: Final = JobState.GIVEN_UP
-_OK: Final = Outcome.OK
-_OUTCOMES: Final = tuple(Outcome)
+_OK: Final = AttemptOutcome.OK
+_OUTCOMES: Final = tuple(AttemptOutcome)
 
 
 class JobFold:
@@ -204,7 +204,7 @@ class JobFold:
         if (worker := self.workers.get(lease.worker)) is not None:
             worker.begin_call()
 
-    def _restore_jobs(self, states: Sequence[QueueState]) -> None:
+    def _restore_jobs(self, states: Sequence[QueueCheckpoint]) -> None:
         ready, others = self.table.parted(self.now_ms, len(states))
         for job in map(self.table.job_at, others):
             queue, state = self.queue(job), self.table.state(job)
@@ -249,7 +249,7 @@ class JobFold:
         self._change(offset, record, changes, void)
         return Applied(changes, void=void)
 
-    def _change(self, offset: Offset, record: JobRecord, into: list[Change], void: list[JobId]) -> None:
+    def _change(self, offset: Offset, record: JobRecord, into: list[JobChange], void: list[JobId]) -> None:
         match record:
             case JobsClaimed():
                 self._claim(Token(offset), record, into, void)
@@ -270,9 +270,9 @@ class JobFold:
             case ScheduleDefined() | ScheduleRemoved():
                 self.schedules.change(record)
 
-    def advance(self, now_ms: int) -> list[Change]:
+    def advance(self, now_ms: int) -> list[JobChange]:
         """Let the time pass: leases expire, delays end, history is forgotten. Time never goes back."""
-        changes: list[Change] = []
+        changes: list[JobChange] = []
         self.now_ms = now_ms = max(self.now_ms, now_ms)
         if self._expiries and self._expiries[0][0] <= now_ms:
             self._expire(now_ms, changes)
@@ -290,7 +290,7 @@ class JobFold:
             self._forget(heappop(self._history)[1])
         return changes
 
-    def _expire(self, now_ms: int, into: list[Change]) -> None:
+    def _expire(self, now_ms: int, into: list[JobChange]) -> None:
         ended: list[tuple[int, JobId]] = []
         while self._expiries and self._expiries[0][0] <= now_ms:
             until_ms, _, jobs = heappop(self._expiries)
@@ -300,7 +300,7 @@ class JobFold:
             lease = self.leases.get(job)
             # A renewal leaves the earlier entry in the heap: only one with the current end counts.
             if lease is not None and lease.until_ms == until_ms:
-                self._end_attempt(lease, Outcome.FAIL, None, LEASE_EXPIRED, into)
+                self._end_attempt(lease, AttemptOutcome.FAIL, None, LEASE_EXPIRED, into)
                 if worker := self.workers.get(lease.worker):  # forgotten: else calls are left to it
                     worker.see(now_ms - WORKER_LEASE_MS)
 
@@ -372,7 +372,7 @@ class JobFold:
 
     # Leases
 
-    def _claim(self, token: Token, record: JobsClaimed, into: list[Change], void: list[JobId]) -> None:
+    def _claim(self, token: Token, record: JobsClaimed, into: list[JobChange], void: list[JobId]) -> None:
         now_ms, table, leases = self.now_ms, self.table, self.leases
         worker = self.workers.get(record.worker)
         if worker is not None:
@@ -421,7 +421,7 @@ class JobFold:
         for until_ms, jobs in ending.items():
             heappush(self._expiries, (until_ms, offset, jobs))
 
-    def _finish(self, offset: Offset, record: JobsFinished, into: list[Change]) -> None:
+    def _finish(self, offset: Offset, record: JobsFinished, into: list[JobChange]) -> None:
         outcomes, outcome = record.outcomes, _OK
         details = {each.place: each for each in record.details}
         for place, (job, token) in enumerate(zip(record.jobs, record.tokens, strict=True)):
@@ -438,7 +438,7 @@ class JobFold:
             self._end_attempt(lease, outcome, None if detail is None else detail.delay_ms, "", into)
 
     def _end_attempt(
-        self, lease: Lease, outcome: Outcome, delay_ms: int | None, reason: str, into: list[Change]
+        self, lease: Lease, outcome: AttemptOutcome, delay_ms: int | None, reason: str, into: list[JobChange]
     ) -> None:
         """Take the lease from all jobs of a call, and decide for each whether it runs again."""
         queue = lease.queue
@@ -453,21 +453,21 @@ class JobFold:
                 self._end(queue, job, _SUCCEEDED, reason, ran_ms, into)
             elif lease.stop_requested:
                 self._end(queue, job, JobState.STOPPED, reason, ran_ms, into)
-            elif outcome is Outcome.CANCEL:
+            elif outcome is AttemptOutcome.CANCEL:
                 self._end(queue, job, JobState.ERROR, reason, ran_ms, into)
-            elif outcome is Outcome.FAIL and 0 <= self.table.retries(job) < self.table.tries(job):
+            elif outcome is AttemptOutcome.FAIL and 0 <= self.table.retries(job) < self.table.tries(job):
                 self._end(queue, job, JobState.GIVEN_UP, reason, ran_ms, into)
             else:
                 self._queue_again(queue, job, outcome, delay_ms)
                 note(into, job, JobState.QUEUED, queue.name, reason or outcome.name.lower(), ran_ms)
 
-    def _queue_again(self, queue: Queue, job: JobId, outcome: Outcome, delay_ms: int | None) -> None:
+    def _queue_again(self, queue: Queue, job: JobId, outcome: AttemptOutcome, delay_ms: int | None) -> None:
         table = self.table
         if delay_ms is None:
             # The shift is bounded: without a limit of retries the integers would grow without end.
             doubled = table.retry_delay_ms(job) << min(max(table.tries(job) - 1, 0), 30)
             delay_ms = min(doubled, queue.settings.max_retry_delay_ms)
-        if outcome is Outcome.SNOOZE:
+        if outcome is AttemptOutcome.SNOOZE:
             table.take_back_try(job)
         table.set_state(job, JobState.QUEUED)
         table.set_due_ms(job, self.now_ms + max(0, delay_ms))
@@ -477,7 +477,7 @@ class JobFold:
         else:
             queue.add(job, self.now_ms)
 
-    def _end(self, queue: Queue, job: JobId, state: JobState, reason: str, ran_ms: int, into: list[Change]) -> None:
+    def _end(self, queue: Queue, job: JobId, state: JobState, reason: str, ran_ms: int, into: list[JobChange]) -> None:
         """End a job whose lease is gone, or that was queued."""
         self._release_unique(job)
         self.table.set_state(job, state)
@@ -511,7 +511,7 @@ class JobFold:
 
     # Commands
 
-    def _command(self, record: JobsCommanded, into: list[Change]) -> None:
+    def _command(self, record: JobsCommanded, into: list[JobChange]) -> None:
         for job in record.jobs:
             state = self.table.state(job)
             if state is None or is_of_pool((queue := self.queue(job)).name):
@@ -527,7 +527,7 @@ class JobFold:
                 self._forget(job)
                 note(into, job, JobState.DROPPED, queue.name, "command", 0)
 
-    def _command_queue(self, record: QueueCommanded, into: list[Change]) -> None:
+    def _command_queue(self, record: QueueCommanded, into: list[JobChange]) -> None:
         queue = self.queues.get(record.queue)
         if queue is None:
             return
@@ -538,7 +538,7 @@ class JobFold:
         elif not is_of_pool(record.queue):
             self._clear(queue, into)
 
-    def _clear(self, queue: Queue, into: list[Change]) -> None:
+    def _clear(self, queue: Queue, into: list[JobChange]) -> None:
         for job in [job for job in self._jobs_of(queue) if self.table.is_queued(job)]:
             self._leave(queue, job)
             self._end(queue, job, JobState.DROPPED, "cleared", 0, into)
@@ -568,7 +568,7 @@ class JobFold:
         self._history = [(table.due_ms(job) + kept_ms[table.queue(job)], job) for job in table.ended()]
         heapify(self._history)
 
-    def _remove_queue(self, name: str, into: list[Change]) -> None:
+    def _remove_queue(self, name: str, into: list[JobChange]) -> None:
         if name != DEFAULT_QUEUE and (queue := self.queues.pop(name, None)) is not None:
             queue.resume()  # its jobs stay in it until they end
             self._queue_of_topic.clear()

@@ -15,10 +15,10 @@ import msgspec
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import RetryableError, UsageError
 from mailboat.jobs.job_worker import Call, Handler, Result
-from mailboat.jobs.progress import MAX_LOG_LINES, Progress, encode_progress
-from mailboat.jobs.user_transaction import Connection, EffectExistsError, TransactionSplitError, commit_once
+from mailboat.jobs.progress import MAX_LOG_LINES, AttemptProgress, encode_progress
+from mailboat.jobs.user_transaction import DbConnection, EffectExistsError, TransactionSplitError, commit_once
 from mailboat.json_decoder import make_decoder
-from mailboat.model.jobs import JobId, NewJob, Outcome, parse_pattern, show_job_id
+from mailboat.model.jobs import AttemptOutcome, JobId, NewJob, parse_pattern, show_job_id
 
 _LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -58,11 +58,11 @@ class Completion:
 
     def fail(self, message: str = "", after: float | None = None) -> None:
         """Retry after so many seconds, or the job's delay. Raises: JobCompletedError."""
-        self._complete(Result(Outcome.FAIL, message, after))
+        self._complete(Result(AttemptOutcome.FAIL, message, after))
 
     def cancel(self, message: str = "") -> None:
         """End the job as `error`, without a retry. Raises: JobCompletedError."""
-        self._complete(Result(Outcome.CANCEL, message))
+        self._complete(Result(AttemptOutcome.CANCEL, message))
 
     @property
     def result(self) -> Future[Result]:
@@ -99,7 +99,7 @@ class JobContext:
         self._call = call
         self._ports = ports
         self._lock = threading.Lock()
-        self._progress = Progress()
+        self._progress = AttemptProgress()
 
     # Stop
 
@@ -136,7 +136,7 @@ class JobContext:
         with self._lock:
             self._report(self._progress._replace(log=(*self._progress.log, line)[-MAX_LOG_LINES:]))
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: AttemptProgress) -> None:
         self._progress = progress
         self._call.report(encode_progress(progress))
 
@@ -144,15 +144,15 @@ class JobContext:
 
     def fail(self, message: str = "", after: float | None = None) -> Result:
         """Return this to retry after so many seconds, or after the job's delay."""
-        return Result(Outcome.FAIL, message, after)
+        return Result(AttemptOutcome.FAIL, message, after)
 
     def cancel(self, message: str = "") -> Result:
         """Return this to end the job as `error`, or as `stopped` if its stop was requested. It is not retried."""
-        return Result(Outcome.CANCEL, message)
+        return Result(AttemptOutcome.CANCEL, message)
 
     def snooze(self, after: float) -> Result:
         """Return this to run again after so many seconds, without counting the attempt."""
-        return Result(Outcome.SNOOZE, "", after)
+        return Result(AttemptOutcome.SNOOZE, "", after)
 
     def complete_later(self) -> Completion:
         """Return this, and call it later. The job keeps its slot and lease until then."""
@@ -182,7 +182,7 @@ class JobContext:
         return self._ports.publish(tuple(paths), source, publisher, request_id, deep=deep)
 
     @contextmanager
-    def transaction(self, connection: Connection) -> Generator[None]:
+    def transaction(self, connection: DbConnection) -> Generator[None]:
         """A transaction of SQLite or PostgreSQL (psycopg) that commits exactly once for the job.
 
         The fencing token is stored in the same transaction, in the table `mailboat_job`. If an earlier attempt has
@@ -249,11 +249,13 @@ def _caller(
 
     def call_function(call: Call, ports: WorkerPorts) -> Result | Future[Result] | None:
         if len(call.jobs) > 1 and not is_merged:
-            return Result(Outcome.CANCEL, "the queue merges jobs, and the handler does not: add merged=True to it")
+            return Result(
+                AttemptOutcome.CANCEL, "the queue merges jobs, and the handler does not: add merged=True to it"
+            )
         try:
             data = [_decoded(job, new, decode) for job, new in call.jobs.items()]
         except msgspec.MsgspecError as error:
-            return Result(Outcome.CANCEL, str(error))
+            return Result(AttemptOutcome.CANCEL, str(error))
         try:
             returned = function(data if is_merged else data[0], JobContext(call, ports))
         except EffectExistsError:
@@ -262,7 +264,7 @@ def _caller(
             if not _ends_job(error, retry_exceptions=retry_exceptions):
                 raise
             _LOG.warning("job %s ends as error: %s", show_job_id(next(iter(call.jobs))), error, exc_info=error)
-            return Result(Outcome.CANCEL, f"{type(error).__name__}: {error}")
+            return Result(AttemptOutcome.CANCEL, f"{type(error).__name__}: {error}")
         if isinstance(returned, Completion):
             return returned.result
         if returned is None or isinstance(returned, Result):

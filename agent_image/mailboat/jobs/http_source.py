@@ -18,7 +18,7 @@ from mailboat.api.job_operations import HttpJobs, WorkerTurn
 from mailboat.api.job_views import CallView, ClaimedView, TurnView
 from mailboat.clock import Clock
 from mailboat.errors import AgentDefectError, UsageError
-from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
+from mailboat.jobs.source import CallId, ClaimedCall, Offer, PollResult
 from mailboat.model.jobs import JobResult, NewJob, Renewal, Token, parse_job_id
 
 _WAIT_SECONDS: Final = 20.0
@@ -114,7 +114,7 @@ def _calls(views: Iterable[CallView]) -> Iterable[CallId]:
     return (CallId(Token(each.token), parse_job_id(each.job)) for each in views)
 
 
-def _claimed(view: ClaimedView) -> Claimed:
+def _claimed(view: ClaimedView) -> ClaimedCall:
     """Raises: AgentDefectError: it is not a call."""
     try:
         jobs = {
@@ -126,4 +126,4 @@ def _claimed(view: ClaimedView) -> Claimed:
         raise AgentDefectError(f"the agent gave a call that cannot be read: {error}") from error
     if call.job not in jobs:
         raise AgentDefectError(f"the agent gave the call of job {view.job} without the job")
-    return Claimed(call, jobs, view.attempt, int(view.lease_seconds * 1000), view.log)
+    return ClaimedCall(call, jobs, view.attempt, int(view.lease_seconds * 1000), view.log)

@@ -24,7 +24,7 @@ class Transition(NamedTuple):
     duration_ms: int = 0
 
 
-class Change:
+class JobChange:
     """Jobs of one queue that changed to the same state for the same reason, one after another.
 
     Attributes:
@@ -52,7 +52,7 @@ class Applied:
         void: The first job of each claimed call that did not start: its worker came too late, or it was not its turn.
     """
 
-    def __init__(self, changes: Sequence[Change], added: Sequence[JobId] = (), void: Sequence[JobId] = ()) -> None:
+    def __init__(self, changes: Sequence[JobChange], added: Sequence[JobId] = (), void: Sequence[JobId] = ()) -> None:
         self.changes = changes
         self.added = added
         self.void = void
@@ -67,11 +67,11 @@ class Applied:
         ]
 
 
-def note(into: list[Change], job: JobId, state: JobState, queue: str, reason: str, ms: int) -> None:
+def note(into: list[JobChange], job: JobId, state: JobState, queue: str, reason: str, ms: int) -> None:
     """Note that a job changed: with those before it, where they changed in the same way."""
     last = into[-1] if into else None
     if last is None or last.state is not state or last.queue != queue or last.reason != reason:
-        last = Change(state, queue, reason)
+        last = JobChange(state, queue, reason)
         into.append(last)
     last.jobs.append(job)
     last.durations_ms.append(ms)

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from mailboat.jobs.chains import Chains
 from mailboat.jobs.table import NO_KEY, JobTable
-from mailboat.model.job_checkpoint import QueueState
+from mailboat.model.job_checkpoint import QueueCheckpoint
 from mailboat.model.jobs import JobId, JobState, QueueKind, QueueSettings
 
 _NO_LIMIT: Final = 1 << 31
@@ -319,16 +319,16 @@ class Queue:
             rows = array("i", [row for row in rows if self._table.is_ready_at(row, now_ms)])
         return rows
 
-    def capture(self, *, removed: bool) -> QueueState:
+    def capture(self, *, removed: bool) -> QueueCheckpoint:
         """The state of the queue, without what the jobs themselves say."""
-        return QueueState(self.settings, removed, self.suspended_until_ms, list(self._starts), self.chained())
+        return QueueCheckpoint(self.settings, removed, self.suspended_until_ms, list(self._starts), self.chained())
 
     def chained(self) -> Sequence[JobId]:
         """The jobs that are ordered by key and have not ended, keys one after another."""
         # Not a list: a million integers are 40 MB.
         return cast("Sequence[JobId]", self._chains.waiting(active_stay=self._active_stay))
 
-    def restore(self, state: QueueState, placed: Sequence[int], ready: Sequence[int], now_ms: int) -> None:
+    def restore(self, state: QueueCheckpoint, placed: Sequence[int], ready: Sequence[int], now_ms: int) -> None:
         """Take over a captured state.
 
         Args:

@@ -21,13 +21,13 @@ from typing import Final, NamedTuple
 from mailboat.clock import Backoff, Clock, Deadline
 from mailboat.errors import RetryableError
 from mailboat.failpoints import Failpoint, Failpoints
-from mailboat.jobs.source import CallId, Claimed, JobSource, Offer, PollResult
+from mailboat.jobs.source import CallId, ClaimedCall, JobSource, Offer, PollResult
 from mailboat.model.jobs import (
     MAX_BATCH,
+    AttemptOutcome,
     JobId,
     JobResult,
     NewJob,
-    Outcome,
     Renewal,
     Token,
     show_job_id,
@@ -57,7 +57,7 @@ class Result(NamedTuple):
         delay_seconds: Before the next attempt, for FAIL and SNOOZE; None takes the job's setting.
     """
 
-    outcome: Outcome = Outcome.OK
+    outcome: AttemptOutcome = AttemptOutcome.OK
     message: str = ""
     delay_seconds: float | None = None
 
@@ -282,7 +282,7 @@ class JobWorker:
         self._renew_at.pop(call, None)
         self._leases_ms.pop(call, None)
 
-    def _start(self, claimed: Claimed) -> None:
+    def _start(self, claimed: ClaimedCall) -> None:
         call_id = claimed.call
         if call_id in self._calls:  # given again by an agent that does not know of it yet
             return
@@ -291,7 +291,7 @@ class JobWorker:
         self._leases_ms[call_id] = claimed.lease_ms
         self._renew_at[call_id] = self._clock.monotonic() + self._third_of(call_id)
         if self._is_stopping:  # the claim was under way
-            self._ended.append(JobResult(call_id.job, call_id.token, Outcome.SNOOZE, 0, "the worker ended"))
+            self._ended.append(JobResult(call_id.job, call_id.token, AttemptOutcome.SNOOZE, 0, "the worker ended"))
             return
         topic = claimed.jobs[call_id.job].topic
         handler = next(h for pattern, h in self._settings.handlers.items() if topic_matches(pattern, topic))
@@ -349,11 +349,11 @@ def _job_result(call: CallId, returned: Result | BaseException | None, *, is_cut
     """What is reported of a call, from what its handler returned or raised. Raises: it returned no outcome."""
     if isinstance(returned, BaseException):
         _LOG.warning("job %s failed: %s", _name(call), returned, exc_info=returned)
-        returned = Result(Outcome.FAIL, f"{type(returned).__name__}: {returned}")
+        returned = Result(AttemptOutcome.FAIL, f"{type(returned).__name__}: {returned}")
     result = Result() if returned is None else returned
     # It may have failed because it was asked to stop, so this result or renewal does not count as an attempt.
-    if is_cut_off and result.outcome is not Outcome.OK:
-        result = Result(Outcome.SNOOZE, "the worker ended", 0.0)
+    if is_cut_off and result.outcome is not AttemptOutcome.OK:
+        result = Result(AttemptOutcome.SNOOZE, "the worker ended", 0.0)
     delay_ms = None
     if result.delay_seconds is not None:
         delay_ms = min(max(0, int(result.delay_seconds * 1000)), LONGEST_DELAY_MS)

@@ -18,11 +18,12 @@ from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.leases import RULES, Lease
 from mailboat.jobs.schedules import plan_firing
 from mailboat.jobs.selection import Proposal, checkpoint_writer, plan_claims, waits_for
-from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
+from mailboat.jobs.source import CallId, ClaimedCall, Offer, PollResult
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     MAX_BATCH,
+    AttemptOutcome,
     Firing,
     JobId,
     JobRecord,
@@ -31,7 +32,6 @@ from mailboat.model.jobs import (
     JobsClaimed,
     JobsFinished,
     LeasesRenewed,
-    Outcome,
     Renewal,
     Token,
     WorkerSeen,
@@ -162,7 +162,7 @@ class LogSource:
         # Hand back calls whose answer was lost, and those of handlers that ignored their stop: no other worker could
         # take them before their leases end. The result of a call that is over by now changes nothing.
         calls = {(lease.token, lease.jobs[0]) for lease in self.topic.fold.leases.values() if lease.worker == worker}
-        left = [JobResult(job, token, Outcome.SNOOZE, 0, "the worker ended") for token, job in sorted(calls)]
+        left = [JobResult(job, token, AttemptOutcome.SNOOZE, 0, "the worker ended") for token, job in sorted(calls)]
         batches = [left[place : place + MAX_BATCH] for place in range(0, len(left), MAX_BATCH)]
         self._append(*map(JobsFinished.of, batches), WorkerSeen(worker, 0, ()))
 
@@ -283,7 +283,7 @@ class LogSource:
         """End the calls that the worker cannot make, as the topic lost a payload."""
         topic, message = self.topic, "the topic lost the job's payload"
         unreadable = [
-            JobResult(job, lease.token, Outcome.CANCEL, None, message)
+            JobResult(job, lease.token, AttemptOutcome.CANCEL, None, message)
             for job, lease in self._unknown_leases(worker, held)
             if any(topic.job(each) is None for each in lease.jobs)
         ]
@@ -317,14 +317,14 @@ class LogSource:
             if lease.worker == worker and lease.jobs[0] == job and _NEW(CallId, (lease.token, job)) not in held
         ]
 
-    def _unknown_calls(self, worker: str, held: Collection[CallId]) -> Sequence[Claimed]:
+    def _unknown_calls(self, worker: str, held: Collection[CallId]) -> Sequence[ClaimedCall]:
         found = []
         for job, lease in self._unknown_leases(worker, held):
             jobs = {each: new for each in lease.jobs if (new := self.topic.job(each)) is not None}
             # Where a payload is missing, `_cancel_unreadable` ends the call with the next poll.
             if len(jobs) == len(lease.jobs):
                 call, attempt = _NEW(CallId, (lease.token, job)), self.topic.fold.table.tries(job)
-                found.append(_NEW(Claimed, (call, jobs, attempt, lease.lease_ms, self.topic.log)))
+                found.append(_NEW(ClaimedCall, (call, jobs, attempt, lease.lease_ms, self.topic.log)))
         return found
 
     def _is_leased(self, worker: str, job: JobId, token: Token) -> bool:

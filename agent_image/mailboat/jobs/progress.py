@@ -19,7 +19,7 @@ _MAX_STEPS: Final = 1 << 53
 """Integers that every JSON reader keeps exactly."""
 
 
-class Progress(NamedTuple):
+class AttemptProgress(NamedTuple):
     """Steps of an attempt, and the last lines that it logged; no `total` without reported steps."""
 
     done: int = 0
@@ -27,7 +27,7 @@ class Progress(NamedTuple):
     log: Sequence[str] = ()
 
 
-def encode_progress(progress: Progress) -> bytes:
+def encode_progress(progress: AttemptProgress) -> bytes:
     """Encode a report. Lines that are too many or too long are cut; the oldest lines go first."""
     lines = [line[:MAX_LINE_CHARACTERS] for line in progress.log[-MAX_LOG_LINES:]]
     steps = {} if progress.total is None else {"done": progress.done, "total": progress.total}
@@ -39,7 +39,7 @@ def encode_progress(progress: Progress) -> bytes:
         del lines[0]
 
 
-def decode_progress(report: bytes) -> Progress | None:
+def decode_progress(report: bytes) -> AttemptProgress | None:
     """Decode a report; None for another text. Values out of bounds are dropped."""
     try:
         document = json.loads(report)
@@ -51,11 +51,11 @@ def decode_progress(report: bytes) -> Progress | None:
     lines = log[-MAX_LOG_LINES:] if isinstance(log, list) else []
     shown = tuple(line[:MAX_LINE_CHARACTERS] for line in lines if isinstance(line, str))
     if _is_count(done) and _is_count(total) and done <= total:
-        return Progress(done, total, shown)
-    return Progress(log=shown)
+        return AttemptProgress(done, total, shown)
+    return AttemptProgress(log=shown)
 
 
-def eta_ms(progress: Progress, started_ms: int, reported_ms: int) -> int | None:
+def eta_ms(progress: AttemptProgress, started_ms: int, reported_ms: int) -> int | None:
     """When the last step will be done at the speed so far; None before the first step."""
     if progress.total is None or not progress.done:
         return None

@@ -17,7 +17,7 @@ from cronsim import CronSim, CronSimError
 
 from mailboat.clock import milliseconds_of
 from mailboat.errors import UsageError
-from mailboat.model.jobs import Firing, JobsAdded, Missed, Schedule, ScheduleDefined, ScheduleRemoved
+from mailboat.model.jobs import Firing, JobsAdded, MissedFirings, Schedule, ScheduleDefined, ScheduleRemoved
 
 MAX_SCHEDULES: Final = 1_000
 MAX_MISSED: Final = 100
@@ -101,9 +101,9 @@ def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:
     times = [*newest, first_ms][:MAX_MISSED]
     on_time = [due_ms for due_ms in times if due_ms > now_ms - MISSED_AFTER_MS]
     missed = [due_ms for due_ms in times if due_ms <= now_ms - MISSED_AFTER_MS]
-    if schedule.missed is Missed.ONCE:
+    if schedule.missed is MissedFirings.ONCE:
         missed = [] if on_time else missed[:1]
-    elif schedule.missed is Missed.SKIP:
+    elif schedule.missed is MissedFirings.SKIP:
         missed = []
     # Without its request id: the jobs of later firings would count as repetitions of the first.
     jobs = [schedule.job._replace(request_id="", due_ms=0, delay_ms=0)] * len([*on_time, *missed])

@@ -19,7 +19,7 @@ class CallId(NamedTuple):
     job: JobId
 
 
-class Claimed(NamedTuple):
+class ClaimedCall(NamedTuple):
     """A call that a worker has to make.
 
     Attributes:
@@ -62,7 +62,7 @@ class PollResult(NamedTuple):
         lost: Calls whose lease is over, or was never this worker's; their results do not count.
     """
 
-    claimed: Sequence[Claimed] = ()
+    claimed: Sequence[ClaimedCall] = ()
     stopping: Sequence[CallId] = ()
     lost: Sequence[CallId] = ()
 

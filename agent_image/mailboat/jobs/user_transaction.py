@@ -33,7 +33,7 @@ class TransactionSplitError(UsageError):
     """
 
 
-class Connection(Protocol):
+class DbConnection(Protocol):
     """A DB-API connection, as far as it is used here."""
 
     def cursor(self) -> Any:
@@ -50,7 +50,7 @@ class Connection(Protocol):
 
 
 @contextmanager
-def commit_once(connection: Connection, job: str, token: Token, now_ms: int) -> Generator[None]:
+def commit_once(connection: DbConnection, job: str, token: Token, now_ms: int) -> Generator[None]:
     """A transaction that commits only if none of this job has committed before.
 
     Raises:
@@ -76,7 +76,7 @@ def commit_once(connection: Connection, job: str, token: Token, now_ms: int) -> 
     connection.commit()
 
 
-def _begin(connection: Connection, style: str) -> None:
+def _begin(connection: DbConnection, style: str) -> None:
     # Otherwise `commit` does nothing, and the token would be committed apart from the effect.
     if getattr(connection, "autocommit", False) is True:
         raise TransactionSplitError(
@@ -90,7 +90,7 @@ def _begin(connection: Connection, style: str) -> None:
         connection.cursor().execute("BEGIN IMMEDIATE")
 
 
-def _is_in_transaction(connection: Connection) -> bool | None:
+def _is_in_transaction(connection: DbConnection) -> bool | None:
     """Whether a transaction is open; None where the driver does not say."""
     if hasattr(connection, "in_transaction"):
         return bool(connection.in_transaction)
@@ -124,7 +124,7 @@ def _take(cursor: Any, style: str, job: str, token: Token, now_ms: int) -> None:
     raise JobLeaseLostError(f"attempt {known} of job {job} has committed; this is attempt {token}", job=job)
 
 
-def _parameter_style(connection: Connection) -> str:
+def _parameter_style(connection: DbConnection) -> str:
     """The placeholder of the connection's driver, which PEP 249 has it declare."""
     drivers = [sys.modules[each.__module__.partition(".")[0]] for each in type(connection).__mro__]
     styles = [style for driver in drivers if (style := getattr(driver, "paramstyle", None)) is not None]

@@ -26,7 +26,7 @@ from mailboat.errors import (
 )
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
-from mailboat.journal.kafka_reader import KafkaLookup, KafkaReader, ReaderSettings
+from mailboat.journal.kafka_reader import KafkaLookup, KafkaReader, KafkaReaderSettings
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import KafkaTopics, differences_of
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference
@@ -160,7 +160,7 @@ class KafkaJournal:
         identity = self.identity(topic)
         offset = starting_offset(topic, start, lambda: self._topics.bounds(topic), identity)
         leader_epoch = start.leader_epoch if isinstance(start, Position) else None
-        settings = ReaderSettings(self._settings, topic, identity.topic_id, offset, leader_epoch)
+        settings = KafkaReaderSettings(self._settings, topic, identity.topic_id, offset, leader_epoch)
         with self._lock:
             # Under the lock: either `close` sees this reader, or no reader is made.
             self._check_open()

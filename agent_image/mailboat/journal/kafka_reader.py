@@ -42,7 +42,7 @@ _headers_of: Final = partial(Message.headers)
 _UNREADABLE_HEADERS: Final[_Found] = [("(names that are not UTF-8)", None)]
 
 
-class ReaderSettings(NamedTuple):
+class KafkaReaderSettings(NamedTuple):
     """The topic of a reader, and where it begins.
 
     Attributes:
@@ -141,7 +141,7 @@ class _Messages:
 class KafkaReader:
     """The reader port over one topic."""
 
-    def __init__(self, settings: ReaderSettings, topics: KafkaTopics, clock: Clock, log: ClientLog) -> None:
+    def __init__(self, settings: KafkaReaderSettings, topics: KafkaTopics, clock: Clock, log: ClientLog) -> None:
         """Use `KafkaJournal.reader`."""
         self._settings = settings
         self._topics = topics

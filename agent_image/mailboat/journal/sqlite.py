@@ -24,7 +24,7 @@ from mailboat.journal.header_codec import decode_headers
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference
 from mailboat.journal.refusals import journal_closed, out_of_range, topic_missing
 from mailboat.journal.sqlite_connection import connect, connect_for_reading, mapped_errors
-from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader
+from mailboat.journal.sqlite_reader import SqliteReader, SqliteReaderSettings
 from mailboat.journal.sqlite_schema import create_file, open_file, record_table, record_table_ddl
 from mailboat.journal.sqlite_writer import BUSY_WAIT_SECONDS, SqliteWriter, WriterCounts, file_identity, find_topic
 from mailboat.journal.start_offset import starting_offset
@@ -165,7 +165,7 @@ class SqliteJournal:
         found = self._query(lambda c: find_topic(c, topic, self._path))
         bounds, identity = Bounds(found.earliest_offset, found.next_offset), LogIdentity(self._uuid, found.topic_id)
         offset = starting_offset(topic, start, lambda: bounds, identity)
-        settings = ReaderSettings(
+        settings = SqliteReaderSettings(
             self._path,
             self._file,
             topic,

@@ -26,7 +26,7 @@ _LARGEST: Final = 2**63 - 1  # beyond it SQLite has no integers
 _BOUNDS: Final = "SELECT earliest_offset, next_offset FROM topic WHERE number = ?"
 
 
-class ReaderSettings(NamedTuple):
+class SqliteReaderSettings(NamedTuple):
     """The journal and topic of a reader.
 
     Attributes:
@@ -52,7 +52,12 @@ class SqliteReader:
     """The reader port over one topic's table."""
 
     def __init__(
-        self, settings: ReaderSettings, connection: sqlite3.Connection, listener: Listener, clock: Clock, start: Offset
+        self,
+        settings: SqliteReaderSettings,
+        connection: sqlite3.Connection,
+        listener: Listener,
+        clock: Clock,
+        start: Offset,
     ) -> None:
         """Use `SqliteJournal.reader`. The reader owns the connection and the listener."""
         self._settings = settings

@@ -9,7 +9,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import Feed, JobId, QueueSettings, Schedule, Token
 
 
-class QueueState(NamedTuple):
+class QueueCheckpoint(NamedTuple):
     """A queue in a checkpoint.
 
     Attributes:
@@ -61,7 +61,7 @@ class JobCheckpoint(NamedTuple):
     as_of: Offset
     now_ms: int
     topics: Sequence[str]
-    queues: Sequence[QueueState]
+    queues: Sequence[QueueCheckpoint]
     workers: Sequence[WorkerEntry]
     leases: Sequence[LeaseState]
     columns: Mapping[str, bytes]

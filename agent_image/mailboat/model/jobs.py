@@ -162,7 +162,7 @@ class Priority(enum.IntEnum):
     LOW = 2
 
 
-class Outcome(enum.IntEnum):
+class AttemptOutcome(enum.IntEnum):
     """What a worker reports of an attempt.
 
     Attributes:
@@ -271,7 +271,7 @@ class JobsAdded(NamedTuple):
     feed: Feed | None = None
 
 
-class Missed(enum.IntEnum):
+class MissedFirings(enum.IntEnum):
     """What happens to due times that passed while no worker was there."""
 
     ONCE = 0
@@ -297,7 +297,7 @@ class Schedule(NamedTuple):
     zone: str = "UTC"
     every_ms: int = 0
     at_ms: int = 0
-    missed: Missed = Missed.ONCE
+    missed: MissedFirings = MissedFirings.ONCE
     next_ms: int | None = None
 
 
@@ -375,7 +375,7 @@ class JobResult(NamedTuple):
 
     job: JobId
     token: Token
-    outcome: Outcome
+    outcome: AttemptOutcome
     delay_ms: int | None = None
     message: str = ""
 
@@ -393,7 +393,7 @@ class JobsFinished(NamedTuple):
 
     Attributes:
         tokens: Of the leases of these jobs, in the same order.
-        outcomes: One byte for each, an `Outcome`; empty: all are OK.
+        outcomes: One byte for each, an `AttemptOutcome`; empty: all are OK.
     """
 
     jobs: Sequence[JobId]

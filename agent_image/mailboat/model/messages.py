@@ -293,7 +293,7 @@ class Suspension(Frozen):
         return self.until_ms is not None and self.until_ms <= now_ms
 
 
-class Backlog(Frozen):
+class PoolBacklog(Frozen):
     """The packages of a shared pool that no member has imported (ours).
 
     Attributes:
@@ -351,7 +351,7 @@ class DiscoveryMessage(Frozen):
     after_calls: HookCalls | None = None
     former: tuple[SubscriberState, ...] = ()
     suspension: Suspension | None = None
-    backlog: Backlog | None = None
+    backlog: PoolBacklog | None = None
 
     @property
     def takes_leave(self) -> bool:

@@ -154,7 +154,7 @@ class RecordStream:
         self._buffer, self._at = b"".join(parts), 0
 
 
-class Span(NamedTuple):
+class PieceSpan(NamedTuple):
     """Where a piece's data lies in the package's stream."""
 
     start: int
@@ -164,7 +164,7 @@ class Span(NamedTuple):
 class PieceStream(io.RawIOBase):
     """The content of a binary that travels in pieces. Its bytes were compared with their digest when it was found."""
 
-    def __init__(self, stream: BinaryIO, spans: Sequence[Span]) -> None:
+    def __init__(self, stream: BinaryIO, spans: Sequence[PieceSpan]) -> None:
         """Read the spans of the stream one after another."""
         super().__init__()
         self._stream = cast("io.BufferedIOBase", stream)
@@ -189,7 +189,7 @@ class PieceStream(io.RawIOBase):
         return count
 
 
-def open_pieces(stream: BinaryIO, spans: Sequence[Span], digest: bytes) -> BinaryIO:
+def open_pieces(stream: BinaryIO, spans: Sequence[PieceSpan], digest: bytes) -> BinaryIO:
     """A buffered stream over the pieces of one binary, whose digest they had when they were read."""
     length = sum([span.length for span in spans])
     return ProvenStream(PieceStream(stream, spans), digest, length, CHUNK_BYTES)
@@ -200,7 +200,7 @@ class _CarriedBinary:
     """A binary whose pieces were read and that the next node must name."""
 
     length_bytes: int
-    spans: Sequence[Span]
+    spans: Sequence[PieceSpan]
 
 
 @dataclass(slots=True)
@@ -208,12 +208,12 @@ class _OpenBinary:
     """A binary whose last piece has not come yet."""
 
     length_bytes: int = 0
-    spans: list[Span] = field(default_factory=list)
+    spans: list[PieceSpan] = field(default_factory=list)
     hash: ContentHash = field(default_factory=ContentHash)
 
     def add(self, data: bytes, ends_at: int) -> None:
         """Add the next piece."""
-        self.spans.append(Span(ends_at - len(data), len(data)))
+        self.spans.append(PieceSpan(ends_at - len(data), len(data)))
         self.hash.update(data)
         self.length_bytes += len(data)
 

@@ -38,7 +38,7 @@ from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.jobs import DEFAULT_LEASE_MS, Feed, JobsAdded, any_matches, pool_topic
-from mailboat.model.messages import JOB_TOPIC, Action, Backlog, FailureCause, Suspension
+from mailboat.model.messages import JOB_TOPIC, Action, FailureCause, PoolBacklog, Suspension
 from mailboat.model.paths import ROOT
 from mailboat.model.positions import Position
 from mailboat.pools.package_import import PackageImport, PoolView
@@ -545,7 +545,7 @@ class PoolMember:
             phase=phase,
             suspension=suspension,
             identity=feed.log,
-            backlog=Backlog(feed.next_offset, len(self._unfinished)),
+            backlog=PoolBacklog(feed.next_offset, len(self._unfinished)),
             next_offset=low_water,
             stored_offset=low_water,
             log_next_offset=end,

@@ -25,7 +25,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.jobs.job_worker import Call, Result
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import Offset
-from mailboat.model.jobs import Outcome
+from mailboat.model.jobs import AttemptOutcome
 from mailboat.model.messages import Action, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.pools.package_order import decode_package
@@ -34,8 +34,8 @@ from mailboat.subscriber.admission import Admission, ImportGuard, StopAskedError
 from mailboat.subscriber.commands import CommandHandler, unexpired
 from mailboat.subscriber.confirmations import AddedJobs, Confirmations
 from mailboat.subscriber.failures import (
-    Failure,
     GiveUp,
+    RecordFailure,
     Redriven,
     Redriver,
     Stop,
@@ -57,8 +57,8 @@ from mailboat.subscriber.subscriber_settings import (
 )
 
 _LOG: Final = logging.getLogger(__name__)
-_SUSPENDED: Final = Result(Outcome.SNOOZE, "imports are suspended", 1.0)
-_INTERRUPTED: Final = Result(Outcome.SNOOZE, "the member ends, or its lease is over", 0.0)
+_SUSPENDED: Final = Result(AttemptOutcome.SNOOZE, "imports are suspended", 1.0)
+_INTERRUPTED: Final = Result(AttemptOutcome.SNOOZE, "the member ends, or its lease is over", 0.0)
 _HALT_SECONDS: Final = 5.0
 """How long a package waits that stopped a member: another member may be able to import it."""
 
@@ -243,7 +243,7 @@ class PackageImport:
         try:
             log, package = decode_package(new.payload)
         except MessageCorruptError as error:
-            return Result(Outcome.CANCEL, error.message)
+            return Result(AttemptOutcome.CANCEL, error.message)
         # `Result()` is success: the job ends without an import.
         if view is None or log != str(view.log):
             return Result()  # the journal was replaced, and a person accepted the gap: it was a package of the old one
@@ -262,7 +262,7 @@ class PackageImport:
         except _SuspendedError:
             return _SUSPENDED
         except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
-            return self._decided(attempt, Failure(record, error, message))
+            return self._decided(attempt, RecordFailure(record, error, message))
         return Result()
 
     # ---------------------------------------------------------------------------------------------------- one package
@@ -389,7 +389,7 @@ class PackageImport:
         if most is not None and call.attempt > most + 1:
             raise ImporterLostError(f"{call.attempt - 1} attempts to import the package ended without a result")
 
-    def _decided(self, attempt: _Attempt, failure: Failure) -> Result:
+    def _decided(self, attempt: _Attempt, failure: RecordFailure) -> Result:
         try:
             refuse_defect(failure)
         except MailboatError as defect:
@@ -404,11 +404,11 @@ class PackageImport:
             # SNOOZE counts no attempt: an unreachable journal or store is not the package's failure.
             case TryAgain(pause, is_counted=is_counted):
                 self.counts.note_failure(cause, attempts)
-                return Result(Outcome.FAIL if is_counted else Outcome.SNOOZE, text, pause)
+                return Result(AttemptOutcome.FAIL if is_counted else AttemptOutcome.SNOOZE, text, pause)
             case GiveUp():
                 return self._given_up(attempt, failure, cause)
 
-    def _given_up(self, attempt: _Attempt, failure: Failure, cause: FailureCause) -> Result:
+    def _given_up(self, attempt: _Attempt, failure: RecordFailure, cause: FailureCause) -> Result:
         try:
             with self._opened(attempt) as target:
                 position = _position(target, attempt.view)
@@ -424,14 +424,14 @@ class PackageImport:
         except StopAskedError:
             return _INTERRUPTED
         except RetryableError as error:
-            return Result(Outcome.SNOOZE, str(error), _HALT_SECONDS)
+            return Result(AttemptOutcome.SNOOZE, str(error), _HALT_SECONDS)
         except MailboatError as error:
             return self._halted(error)
         return Result()
 
     def _halted(self, error: MailboatError) -> Result:
         self._halt(error)
-        return Result(Outcome.SNOOZE, f"{error.name}: {error.message}", _HALT_SECONDS)
+        return Result(AttemptOutcome.SNOOZE, f"{error.name}: {error.message}", _HALT_SECONDS)
 
 
 class _Attempt(NamedTuple):

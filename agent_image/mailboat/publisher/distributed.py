@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Missed, MissedReason, PackageMessage, ReportStart
-from mailboat.queues.claims import Claims
+from mailboat.queues.claims import PositionClaims
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
 from mailboat.queues.queue_names import QueueName
 from mailboat.queues.reports import PackageReports
@@ -75,7 +75,7 @@ class _AwaitedSubscriber:
     queue_name: QueueName
     since_ms: int
     heard_seconds: float
-    claims: Claims = field(default_factory=Claims)
+    claims: PositionClaims = field(default_factory=PositionClaims)
     facts: SubscriberFacts = _NO_FACTS
 
     def apply(self, next_offset: int, heard_seconds: float, facts: SubscriberFacts) -> None:

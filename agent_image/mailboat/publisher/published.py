@@ -73,7 +73,7 @@ AND NOT EXISTS (SELECT 1 FROM current AS c WHERE c.key = p.key) ORDER BY p.key
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SourceChange:
     """One difference between the source and what was published.
 
     Attributes:
@@ -327,7 +327,7 @@ class PublishedTrees:
             (total,) = self._connection.execute("SELECT coalesce(sum(bytes), 0) FROM changed").fetchone()
         return int(total)
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[SourceChange]:
         """The differences that the last `compare` found, in the order in which they are to be published."""
         last = 0
         while True:
@@ -337,7 +337,7 @@ class PublishedTrees:
             )
             for rank, key, what, content_bytes, is_file in page:
                 last = rank
-                yield Change(
+                yield SourceChange(
                     path_of(key),
                     is_removal=what in {_REMOVE_DEEP, _REMOVE_ALONE},
                     is_alone=what in {_PUT_OTHER, _REMOVE_ALONE},

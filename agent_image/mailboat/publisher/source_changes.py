@@ -30,7 +30,7 @@ from mailboat.model.requests import DistributionRequest
 from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import PackageBuilder, shipment_from
-from mailboat.publisher.published import Change, ChangeDigests, SourceNode, StagedNode
+from mailboat.publisher.published import ChangeDigests, SourceChange, SourceNode, StagedNode
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 
 
@@ -49,7 +49,7 @@ class ChangeGroup:
     """
 
     puts: tuple[NodePath, ...]
-    removals: tuple[Change, ...]
+    removals: tuple[SourceChange, ...]
     roots: tuple[NodePath, ...]
     deep_roots: frozenset[NodePath]
     content_bytes: int
@@ -63,9 +63,9 @@ class ChangeGroup:
         return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in self.deep_roots) for root in ordered))
 
 
-def plan_changes(changes: Iterable[Change], max_nodes: int, max_content_bytes: int) -> Iterator[ChangeGroup]:
+def plan_changes(changes: Iterable[SourceChange], max_nodes: int, max_content_bytes: int) -> Iterator[ChangeGroup]:
     """Cut changes into groups, one per package; a node beyond the limits is one. Bounds memory."""
-    pending: list[Change] = []
+    pending: list[SourceChange] = []
     spent_bytes = 0
     for change in changes:
         is_full = len(pending) >= max_nodes or spent_bytes + change.content_bytes > max_content_bytes
@@ -95,7 +95,7 @@ def request_id_for(source_uri: str, packages_before: int, group: ChangeGroup, di
     return RequestId(f"changed-{total.hexdigest()[:40]}")
 
 
-def _group(changes: Sequence[Change], following: Change | None) -> ChangeGroup:
+def _group(changes: Sequence[SourceChange], following: SourceChange | None) -> ChangeGroup:
     puts = [change for change in changes if not change.is_removal]
     replaced = tuple(put.path for put in puts if put.is_whole)
     if replaced:
@@ -122,7 +122,7 @@ def _group(changes: Sequence[Change], following: Change | None) -> ChangeGroup:
     )
 
 
-def with_whole_policies(changes: Iterable[Change], source: Source) -> Iterator[Change]:
+def with_whole_policies(changes: Iterable[SourceChange], source: Source) -> Iterator[SourceChange]:
     """Changes in which an access control list travels whole.
 
     FileVault replaces a list by the entries that the package carries, so an entry alone would drop the others.
@@ -138,12 +138,12 @@ def with_whole_policies(changes: Iterable[Change], source: Source) -> Iterator[C
                 carried.add(policy)
                 size = sum(map(content_bytes_of, nodes))
                 below = tuple(node.path for node in nodes[1:])
-                yield Change(policy, is_alone=False, content_bytes=size, is_whole=True, below=below)
+                yield SourceChange(policy, is_alone=False, content_bytes=size, is_whole=True, below=below)
             else:
                 yield change
 
 
-def _is_complete(put: Change, following: Change | None) -> bool:
+def _is_complete(put: SourceChange, following: SourceChange | None) -> bool:
     if put.is_alone or put.path == ROOT:
         return False
     return following is None or following.is_removal or not is_within(following.path, put.path)

@@ -19,13 +19,13 @@ MAX_CLAIMS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class PositionClaims:
     """What one subscriber announced, ascending: when, in seconds of any clock, and that all below an offset is done."""
 
     entries: tuple[tuple[float, int], ...] = ()
 
     @classmethod
-    def certain(cls, next_offset: int) -> Claims:
+    def certain(cls, next_offset: int) -> PositionClaims:
         """A position that counts already."""
         return cls(((-math.inf, next_offset),))
 
@@ -34,17 +34,17 @@ class Claims:
         """The last claim."""
         return self.entries[-1][1] if self.entries else 0
 
-    def and_then(self, next_offset: int, at_seconds: float) -> Claims:
+    def and_then(self, next_offset: int, at_seconds: float) -> PositionClaims:
         """With one more announcement; going back takes back at once what was claimed beyond."""
         # The first claim of a position counts: repeated ones must not put off the moment when it settles.
         if self.entries and next_offset == self.claimed:
             return self
         if next_offset < self.claimed:
             settled = min(self.settled(at_seconds), next_offset)
-            return Claims((*self.certain(settled).entries, (at_seconds, next_offset)))
+            return PositionClaims((*self.certain(settled).entries, (at_seconds, next_offset)))
         # At the limit the oldest claims stay: a flood of announcements must not keep a position from settling.
         known = self.without_past(at_seconds - 2 * SETTLING_SECONDS).entries[: MAX_CLAIMS - 1]
-        return Claims((*known, (at_seconds, next_offset)))
+        return PositionClaims((*known, (at_seconds, next_offset)))
 
     def settled(self, at_seconds: float) -> int:
         """All below was claimed so long before that time that it counts."""
@@ -63,7 +63,7 @@ class Claims:
         """Whether something was announced that does not count yet."""
         return any(since + SETTLING_SECONDS > at_seconds for since, _ in self.entries)
 
-    def without_past(self, at_seconds: float) -> Claims:
+    def without_past(self, at_seconds: float) -> PositionClaims:
         """Without the claims that later ones had replaced by that time."""
         settled = [entry for entry in self.entries if entry[0] + SETTLING_SECONDS <= at_seconds]
-        return Claims(self.entries[max(0, len(settled) - 1) :])
+        return PositionClaims(self.entries[max(0, len(settled) - 1) :])

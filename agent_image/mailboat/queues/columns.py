@@ -16,7 +16,7 @@ from typing import Final
 
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action
-from mailboat.queues.entries import Entry
+from mailboat.queues.entries import QueueEntry
 
 BLOCK_OFFSETS: Final = 256
 """Blocks begin and end at multiples of this number, so that a distance within fits into a byte."""
@@ -64,7 +64,7 @@ class EntryBlock:
         "size_bytes",
     )
 
-    def __init__(self, entries: Sequence[Entry], covers_from: int, covers_to: int) -> None:
+    def __init__(self, entries: Sequence[QueueEntry], covers_from: int, covers_to: int) -> None:
         """Pack the entries, in order, all of them covered, over at most `BLOCK_OFFSETS` offsets."""
         self.covers_from = covers_from
         self.covers_to = covers_to
@@ -86,7 +86,7 @@ class EntryBlock:
     def __len__(self) -> int:
         return len(self._distances)
 
-    def entries(self, publisher: AgentName, from_offset: int) -> Iterator[Entry]:
+    def entries(self, publisher: AgentName, from_offset: int) -> Iterator[QueueEntry]:
         """The entries of a publisher from an offset on, unpacked one by one."""
         if publisher not in self._publishers:
             return
@@ -96,13 +96,13 @@ class EntryBlock:
             if distance >= first_distance and self._publisher_numbers[row] == number:
                 yield self._entry(row)
 
-    def all_entries(self) -> Iterator[Entry]:
+    def all_entries(self) -> Iterator[QueueEntry]:
         """All entries, unpacked one by one."""
         return map(self._entry, range(len(self)))
 
-    def _entry(self, row: int) -> Entry:
+    def _entry(self, row: int) -> QueueEntry:
         begin = self._text_ends[row - 1] if row else 0
-        return Entry(
+        return QueueEntry(
             Offset(self.covers_from + self._distances[row]),
             AgentName(self._publishers[self._publisher_numbers[row]]),
             self._package_id(row),

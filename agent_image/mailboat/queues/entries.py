@@ -20,7 +20,7 @@ MAX_TEXT_BYTES: Final = 80
 """Longer paths, user names and foreign package ids are cut in lists, at a character's border, and end in `…`."""
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """A package in the log, as queues show it.
 
     Attributes:
@@ -49,14 +49,14 @@ class Entry(NamedTuple):
 class DecodedRecords(NamedTuple):
     """The entries among some records, in order, how many could not be decoded, and where pieces of packages stand."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[QueueEntry]
     unreadable_count: int
     pieces: Sequence[Offset] = ()
 
 
 def decode_entries(records: Iterable[Record], publishers: Collection[AgentName] | None) -> DecodedRecords:
     """The entries of these publishers among the records; None takes those of all."""
-    entries: list[Entry] = []
+    entries: list[QueueEntry] = []
     pieces: list[Offset] = []
     unreadable_count = 0
     for record in records:
@@ -83,8 +83,8 @@ def cut_text(text: str) -> str:
     return data[: MAX_TEXT_BYTES - 3].decode("utf-8", "ignore") + "…"
 
 
-def _entry(record: Record, message: PackageMessage, publisher: AgentName) -> Entry:
-    return Entry(
+def _entry(record: Record, message: PackageMessage, publisher: AgentName) -> QueueEntry:
+    return QueueEntry(
         record.offset,
         publisher,
         PackageId(cut_text(message.package_id)),

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import FailureCause, Message, PackageStatus, StatusMessage
-from mailboat.queues.entries import Entry
+from mailboat.queues.entries import QueueEntry
 from mailboat.queues.log_view import LogView
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.queue_names import EntryId, QueueName
@@ -241,7 +241,7 @@ class ErrorItem(NamedTuple):
 
     id: EntryId
     failed: FailedPackage
-    entry: Entry | None
+    entry: QueueEntry | None
 
 
 class ErrorQueue:

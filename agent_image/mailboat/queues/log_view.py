@@ -21,7 +21,7 @@ from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.positions import Bounds
 from mailboat.queues.columns import BLOCK_OFFSETS, EntryBlock, block_end
-from mailboat.queues.entries import DecodedRecords, Entry
+from mailboat.queues.entries import DecodedRecords, QueueEntry
 from mailboat.queues.offsets import OffsetColumns, QueueSize
 
 # Half for offsets, which count queues without the log; the rest for details, which the log can give again.
@@ -40,7 +40,7 @@ class ViewCounts:
 class Stretch(NamedTuple):
     """The entries between two offsets: all there are, of the publishers in question."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[QueueEntry]
     covers_from: Offset
     covers_to: Offset
 
@@ -51,7 +51,7 @@ class _OpenBlock:
 
     covers_from: int
     covers_to: int
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[QueueEntry] = field(default_factory=list)
 
     def extend(self, to: int) -> None:
         self.covers_to = to
@@ -215,7 +215,7 @@ class LogView:
                 if generation == self.generation:
                     self._keep(stretch)
 
-    def _extend_details(self, entries: Sequence[Entry], begin: int, end: int) -> None:
+    def _extend_details(self, entries: Sequence[QueueEntry], begin: int, end: int) -> None:
         """Distribute the entries over the open block and those that follow; all but the last are sealed."""
         place = 0
         while begin < end:
@@ -261,7 +261,7 @@ class LogView:
             raise UsageError(f"the publisher {publisher} is not one of this process", publisher=publisher)
 
 
-def _first_of(entries: Iterable[Entry], max_entries: int, covers_from: int, covers_to: int) -> Stretch:
+def _first_of(entries: Iterable[QueueEntry], max_entries: int, covers_from: int, covers_to: int) -> Stretch:
     """The first of some entries; cut short, the stretch ends after the last of them."""
     first = list(islice(entries, max_entries))
     end = first[-1].offset + 1 if len(first) == max_entries else covers_to

@@ -16,7 +16,7 @@ from typing import Final
 
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.positions import Bounds
-from mailboat.queues.entries import Entry
+from mailboat.queues.entries import QueueEntry
 
 MAX_BYTES: Final = 32 * 1024**2
 """Fifteen million packages."""
@@ -130,7 +130,7 @@ class OffsetColumns:
         self.known_from = known
         self.known_to = known
 
-    def extend(self, entries: Iterable[Entry], known_to: Offset, pieces: Iterable[Offset] = ()) -> None:
+    def extend(self, entries: Iterable[QueueEntry], known_to: Offset, pieces: Iterable[Offset] = ()) -> None:
         """Append what follows at the end, up to `known_to`."""
         for offset in pieces:
             self._pieces.append(offset)
@@ -139,7 +139,7 @@ class OffsetColumns:
         self.known_to = known_to
         self._forget_beyond_budget()
 
-    def extend_back(self, entries: Iterable[Entry], known_from: Offset, pieces: Iterable[Offset] = ()) -> None:
+    def extend_back(self, entries: Iterable[QueueEntry], known_from: Offset, pieces: Iterable[Offset] = ()) -> None:
         """Prepend what lies before the beginning, from `known_from` on."""
         self._pieces.prepend(list(pieces))
         earlier: dict[AgentName, list[int]] = {publisher: [] for publisher in self._columns}

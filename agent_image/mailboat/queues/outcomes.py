@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import ReportStart
-from mailboat.queues.reports import QueueReports, Report
+from mailboat.queues.reports import QueueReports, ReportedReason
 
 
 class Outcome(enum.StrEnum):
@@ -94,10 +94,10 @@ def decide_outcome(facts: OutcomeFacts) -> Verdict:
     """Decide on the outcome of the package at the subscriber."""
     report, is_past = facts.reports.report, facts.offset < facts.done_to
     # Also before it is known to be past it: the status may be read before the announcement of its position.
-    if report is Report.GIVEN_UP:
+    if report is ReportedReason.GIVEN_UP:
         return Verdict(Outcome.GIVEN_UP)
     if is_past and report is not None and not facts.is_test:
-        is_dropped = report is Report.DROPPED
+        is_dropped = report is ReportedReason.DROPPED
         return Verdict(Outcome.DROPPED) if is_dropped else Verdict(Outcome.SKIPPED, _STAGED, facts.reports.golden)
     # Before the position: a package of a publisher that it does not follow is never pending.
     if not facts.follows and not _was_followed(facts):

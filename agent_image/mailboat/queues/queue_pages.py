@@ -14,7 +14,7 @@ from mailboat.errors import JournalUnavailableError, PositionOutOfRangeError
 from mailboat.journal.port import Journal, JournalReader, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.queues.columns import block_end
-from mailboat.queues.entries import Entry, decode_entries
+from mailboat.queues.entries import QueueEntry, decode_entries
 from mailboat.queues.log_view import LogView, Stretch
 
 MAX_PAGE_ENTRIES: Final = 1000
@@ -32,7 +32,7 @@ class Page(NamedTuple):
         is_last: There was nothing after these entries. Without it, even an empty page has a next one.
     """
 
-    entries: list[Entry]
+    entries: list[QueueEntry]
     next_offset: Offset
     is_last: bool
 
@@ -69,7 +69,7 @@ class PageReader:
         """
         wanted = min(max_entries, MAX_PAGE_ENTRIES)
         end = self._view.known_to  # as far as sizes count
-        entries: list[Entry] = []
+        entries: list[QueueEntry] = []
         with _Walk(self._view, self._journal, self._limits) as walk:
             position = self._next_candidate(publisher, from_offset)
             # A limit of records: a publisher with few packages in a long log would have one page read all of it.
@@ -85,7 +85,7 @@ class PageReader:
             return Page(entries[:wanted], Offset(entries[wanted].offset), is_last=False)
         return Page(entries, Offset(position), is_last=position >= end)
 
-    def entry(self, publisher: AgentName, offset: Offset) -> Entry | None:
+    def entry(self, publisher: AgentName, offset: Offset) -> QueueEntry | None:
         """The entry at an offset; None when there is no such entry of that publisher (any more)."""
         if not self._view.bounds.earliest_offset <= offset < self._view.known_to:
             return None

@@ -30,7 +30,7 @@ MAX_RANGES: Final = 250_000
 MAX_QUEUES: Final = 10_000
 
 
-class Report(enum.IntEnum):
+class ReportedReason(enum.IntEnum):
     """Why a package was not imported, as its subscriber reported."""
 
     DROPPED = 0
@@ -54,7 +54,7 @@ class QueueReports(NamedTuple):
         are_complete: Whether no report about the package was forgotten.
     """
 
-    report: Report | None = None
+    report: ReportedReason | None = None
     golden: AgentName | None = None
     first: int = -1
     last: int = -1
@@ -109,7 +109,7 @@ class _Queue:
         if first < offset:
             self._insert(place, first, offset - 1, report)
 
-    def put_in(self, offset: int, report: Report) -> None:
+    def put_in(self, offset: int, report: ReportedReason) -> None:
         """Add a package that is in no range yet."""
         place = bisect_left(self.firsts, offset)
         # Only with the range before it: statuses come in the order of the log.
@@ -198,7 +198,7 @@ class PackageReports:
             if queue is None:
                 return QueueReports(are_complete=not self._has_forgotten_queues)
             place = queue.place_of(offset)
-            report = None if place is None else Report(queue.reports[place])
+            report = None if place is None else ReportedReason(queue.reports[place])
             return QueueReports(report, queue.golden, queue.first, queue.last, offset >= queue.complete_from)
 
     def edges(self, publisher: AgentName, queue_name: QueueName, first: int, last: int) -> list[int]:
@@ -248,11 +248,11 @@ class PackageReports:
         self._range_count -= places
 
 
-def _report_of(status: StatusMessage) -> Report | None:
+def _report_of(status: StatusMessage) -> ReportedReason | None:
     match status.status:
         case PackageStatus.IMPORTED:
             return None
         case PackageStatus.REMOVED_FAILED:
-            return Report.GIVEN_UP
+            return ReportedReason.GIVEN_UP
         case PackageStatus.REMOVED:
-            return Report.DROPPED if status.staged_behind is None else Report.SKIPPED
+            return ReportedReason.DROPPED if status.staged_behind is None else ReportedReason.SKIPPED

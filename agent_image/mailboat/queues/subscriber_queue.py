@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from mailboat.errors import QueueNotClearableError, UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
-from mailboat.queues.entries import Entry
+from mailboat.queues.entries import QueueEntry
 from mailboat.queues.log_view import LogView
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.queue_names import EntryId, QueueName
@@ -50,7 +50,7 @@ class QueueItem(NamedTuple):
     """
 
     id: EntryId
-    entry: Entry
+    entry: QueueEntry
     state: ItemState
     attempts: int
     cause: FailureCause | None
@@ -222,7 +222,7 @@ class SubscriberQueue:
         after = self._view.size_after(self.standing.publisher, last)
         return ClearPlan(last, QueueSize(here.count - after.count, here.is_exact and after.is_exact))
 
-    def _item(self, entry: Entry, is_head: bool) -> QueueItem:  # noqa: FBT001 - private
+    def _item(self, entry: QueueEntry, is_head: bool) -> QueueItem:  # noqa: FBT001 - private
         attempts = self.standing.attempts if is_head else 0
         return QueueItem(
             EntryId(self._view.topic, entry.offset),

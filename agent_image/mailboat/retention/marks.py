@@ -51,7 +51,7 @@ class Mark(NamedTuple):
     bytes_before: int
 
 
-class Span(NamedTuple):
+class PieceRange(NamedTuple):
     """A package in pieces: from its first piece to its message. No head may be put in between."""
 
     first_offset: int
@@ -67,7 +67,7 @@ class LogMarks:
         self.total_bytes = 0
         self._max = max_marks
         self._marks: list[Mark] = []
-        self._spans: list[Span] = []
+        self._spans: list[PieceRange] = []
         self._open: OrderedDict[tuple[SlingId, PackageId], tuple[int, int]] = OrderedDict()
         self._step = 1
         self._since_mark = 0
@@ -166,7 +166,7 @@ class LogMarks:
         except UntrustedInputError:
             return
         if begun is not None and begun[0] == run.first_offset:  # the pieces were seen: anyone may claim some
-            self._spans.append(Span(run.first_offset, record.offset))
+            self._spans.append(PieceRange(run.first_offset, record.offset))
 
     def forget_orphans(self, now_ms: int) -> None:
         """It is `now_ms`: pieces that have waited for their message for too long hold nothing back."""

@@ -150,7 +150,7 @@ def _is_permanent_of_infrastructure(error: Exception) -> bool:
 # ---------------------------------------------------------------------------------------------------- the error queue
 
 
-class Failure(NamedTuple):
+class RecordFailure(NamedTuple):
     """A record that failed alone, why, and its message if it could be decoded."""
 
     record: Record
@@ -158,7 +158,7 @@ class Failure(NamedTuple):
     message: PackageMessage | None
 
 
-class Verdict(NamedTuple):
+class FailureVerdict(NamedTuple):
     """What was done about a failure.
 
     Attributes:
@@ -209,7 +209,7 @@ class FailureHandler:
         """How often the package at `offset` has failed so far."""
         return self.attempt.count if self.attempt is not None and self.attempt.offset == offset else 0
 
-    def handle(self, failure: Failure, after: Position) -> Verdict:
+    def handle(self, failure: RecordFailure, after: Position) -> FailureVerdict:
         """Decide and act; `after` is the position past the record.
 
         Raises:
@@ -229,15 +229,15 @@ class FailureHandler:
                 raise failure.error
             case GiveUp():
                 self._give_up(failure, cause, counted, after)
-                return Verdict(True, 0.0, True, counted, cause, publisher)
+                return FailureVerdict(True, 0.0, True, counted, cause, publisher)
             case TryAgain(pause, is_counted=True):
                 self._store(failure.record.offset, counted, cause, pause)
-                return Verdict(False, pause, True, counted, cause, publisher)
+                return FailureVerdict(False, pause, True, counted, cause, publisher)
             case TryAgain(pause):
                 # In memory only: a restart begins again with the first pause, which costs a few attempts and no
                 # package.
                 self._uncounted += 1
-                return Verdict(False, pause, False, counted - 1, cause, publisher)
+                return FailureVerdict(False, pause, False, counted - 1, cause, publisher)
 
     def _store(self, offset: Offset, count: int, cause: FailureCause, pause: float) -> None:
         # Stored before the pause, so that a process killed during it does not start to count from zero. A crash before
@@ -247,7 +247,7 @@ class FailureHandler:
         self.attempt = attempt
         self._reach(Failpoint.SUBSCRIBER_ATTEMPT_STORED)
 
-    def _give_up(self, failure: Failure, cause: FailureCause, attempts: int, after: Position) -> None:
+    def _give_up(self, failure: RecordFailure, cause: FailureCause, attempts: int, after: Position) -> None:
         message = failure.message
         # one transaction: entry of the error queue, confirmation, open builds and position, so that a crash never
         # leaves a package that is passed and not reported, or reported twice
@@ -264,7 +264,7 @@ class FailureHandler:
         self.forget()
 
 
-def refuse_defect(failure: Failure) -> None:
+def refuse_defect(failure: RecordFailure) -> None:
     """Raises: ImportDefectError: no content of a package can cause the failure."""
     if isinstance(failure.error, _DEFECTS):
         raise ImportDefectError(
@@ -274,7 +274,7 @@ def refuse_defect(failure: Failure) -> None:
 
 
 def note_given_up(
-    batch: Batch, settings: SubscriberSettings, failure: Failure, cause: FailureCause, attempts: int, now_ms: int
+    batch: Batch, settings: SubscriberSettings, failure: RecordFailure, cause: FailureCause, attempts: int, now_ms: int
 ) -> None:
     """Add the entry of the error queue, and the confirmation that says so, to a batch."""
     message, offset = failure.message, failure.record.offset

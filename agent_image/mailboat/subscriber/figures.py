@@ -11,7 +11,7 @@ from mailboat.content.port import ReportStarts
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import Backlog, BulkPart, FailureCause, HookCalls, Suspension
+from mailboat.model.messages import BulkPart, FailureCause, HookCalls, PoolBacklog, Suspension
 from mailboat.model.positions import LogIdentity
 from mailboat.subscriber.piece_store import PieceFigures
 
@@ -118,7 +118,7 @@ class SubscriberStatistics(Frozen):
     pieces: PieceFigures | None = None
     report_starts: ReportStarts = field(default_factory=dict)
     suspension: Suspension | None = None
-    backlog: Backlog | None = None
+    backlog: PoolBacklog | None = None
 
     @property
     def state(self) -> str:

@@ -260,7 +260,9 @@ class Importer:
                 self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
         return outcome
 
-    def _import_run(self, batch: Batch, run: Run, index: int, outcome: BatchOutcome) -> tuple[int, Run | None]:
+    def _import_run(
+        self, batch: Batch, run: PackageRun, index: int, outcome: BatchOutcome
+    ) -> tuple[int, PackageRun | None]:
         """Import as much of a run as the target takes; the next record, and the run if it goes on behind that."""
         taken, count = batch.apply_subtrees(run.subtrees, index - run.begin)
         outcome.add(taken, count)
@@ -514,7 +516,7 @@ def _unknown_feature(offset: Offset, message: PackageMessage) -> UnknownRequired
 # ------------------------------------------------------------------------------------------ packages read together
 
 
-class Run(NamedTuple):
+class PackageRun(NamedTuple):
     """Packages that were read together: consecutive records of a batch, from one on."""
 
     begin: int
@@ -536,7 +538,7 @@ class PackageRuns:
         self._tries = TRIES
         self._next = 0
 
-    def run_at(self, begin: int) -> Run | None:
+    def run_at(self, begin: int) -> PackageRun | None:
         """The run that begins with a record; None where it is imported alone."""
         if begin < self._next or not self._tries or len(self._records) - begin < FEW:
             return None
@@ -549,7 +551,7 @@ class PackageRuns:
             # was read, as of formats that are read alone, other packages may follow that are a run
             self._tries -= bool(packages)
             return None
-        return Run(begin, subtrees)
+        return PackageRun(begin, subtrees)
 
     def _packages_from(self, begin: int) -> list[PlainPackage]:
         """The packages of the records that may be a run."""

@@ -18,7 +18,7 @@ from mailboat.journal.port import Record, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import Position
-from mailboat.subscriber.failures import Redriven, StillGivenUp, Verdict
+from mailboat.subscriber.failures import FailureVerdict, Redriven, StillGivenUp
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.hooks import AfterCalls
 from mailboat.subscriber.importer import BatchOutcome
@@ -169,7 +169,7 @@ class Reporter:
 
     # ------------------------------------------------------------------------------------------------------- failures
 
-    def given_up(self, position: Position, verdict: Verdict) -> None:
+    def given_up(self, position: Position, verdict: FailureVerdict) -> None:
         """A package went to the error queue."""
         before = self._snapshot
         self._set(

@@ -29,9 +29,9 @@ from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedErro
 from mailboat.subscriber.confirmations import AddedJobs, Confirmations
 from mailboat.subscriber.continuity import plan_start
 from mailboat.subscriber.failures import (
-    Failure,
     FailureHandler,
     ImportDefectError,
+    RecordFailure,
     Redriven,
     Redriver,
     is_infrastructure,
@@ -343,7 +343,7 @@ class Subscriber:
                 if is_committed:
                     self._recorder.committed(records, outcome, began)
             case PortionResult.FAIL if outcome.error is not None:
-                self._fail(Failure(records[0], outcome.error, outcome.message))
+                self._fail(RecordFailure(records[0], outcome.error, outcome.message))
             case _:
                 self._state.backlog.narrow(outcome.done)
 
@@ -404,9 +404,9 @@ class Subscriber:
             self._state.backlog.try_each(len(records))
             self._state.lost()
             return
-        self._fail(Failure(records[0], error, self._importer.message_of(records[0])))
+        self._fail(RecordFailure(records[0], error, self._importer.message_of(records[0])))
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: RecordFailure) -> None:
         state = self._state
         self._payloads.forget()
         self._commit_skipped()

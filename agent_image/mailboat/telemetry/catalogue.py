@@ -35,7 +35,7 @@ BYTES_BUCKETS: Final = tuple(float(4**power) for power in range(4, 18))
 COUNT_BUCKETS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 
-class Kind(enum.StrEnum):
+class MetricKind(enum.StrEnum):
     """Prometheus' kinds, as far as they are used."""
 
     COUNTER = "counter"
@@ -56,7 +56,7 @@ class Metric(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     text: str
     labels: tuple[str, ...] = ()
     original: str = ""
@@ -65,7 +65,7 @@ class Metric(NamedTuple):
     @property
     def shown_name(self) -> str:
         """The name as it is scraped."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+        return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
     @property
     def unit(self) -> str:
@@ -75,17 +75,17 @@ class Metric(NamedTuple):
 
 
 def _counter(name: str, text: str, labels: tuple[str, ...] = (), original: str = "") -> Metric:
-    return Metric(f"mailboat_{name}", Kind.COUNTER, text, labels, original)
+    return Metric(f"mailboat_{name}", MetricKind.COUNTER, text, labels, original)
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...] = (), original: str = "") -> Metric:
-    return Metric(f"mailboat_{name}", Kind.GAUGE, text, labels, original)
+    return Metric(f"mailboat_{name}", MetricKind.GAUGE, text, labels, original)
 
 
 def _histogram(
     name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...] = (), original: str = ""
 ) -> Metric:
-    return Metric(f"mailboat_{name}", Kind.HISTOGRAM, text, labels, original, buckets)
+    return Metric(f"mailboat_{name}", MetricKind.HISTOGRAM, text, labels, original, buckets)
 
 
 _SUB: Final = ("subscriber",)

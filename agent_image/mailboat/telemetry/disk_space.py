@@ -25,7 +25,7 @@ ROUND_SECONDS: Final = 2.0
 _NAMED_USES: Final = 3
 
 
-class Place(NamedTuple):
+class WrittenPath(NamedTuple):
     """A path that the agent writes to, or makes, and what for."""
 
     use: str
@@ -67,7 +67,7 @@ class DiskSpace:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[WrittenPath],
         measure: Callable[[Path], Space] = measured_space,
         round_seconds: float = ROUND_SECONDS,
     ) -> None:
@@ -76,7 +76,7 @@ class DiskSpace:
         self._measure = measure
         self._round_seconds = round_seconds
         self._lock = threading.Lock()
-        self._hanging: dict[Place, threading.Thread] = {}
+        self._hanging: dict[WrittenPath, threading.Thread] = {}
 
     def collect(self, samples: Samples) -> None:
         """Add each file system to a scrape; one that does not answer has no sample."""
@@ -91,7 +91,7 @@ class DiskSpace:
             found.setdefault((space.device, space.total_bytes), (space, []))[1].append(place.use)
         return [FileSystem(_used_by(uses), space) for space, uses in found.values()]
 
-    def _round(self) -> list[tuple[Place, Space]]:
+    def _round(self) -> list[tuple[WrittenPath, Space]]:
         # statvfs on a network file system without its server never returns, and no signal ends it: a thread is left to
         # it, and the next scrapes leave the place out until that thread has returned. So there is at most one for each
         # place, /metrics answers, and the file systems after it are measured.
@@ -110,11 +110,11 @@ class DiskSpace:
 class _Round:
     """One measurement of all places."""
 
-    def __init__(self, places: Sequence[Place], measure: Callable[[Path], Space]) -> None:
+    def __init__(self, places: Sequence[WrittenPath], measure: Callable[[Path], Space]) -> None:
         self._places = places
         self._measure = measure
-        self.at: Place | None = None
-        self.found: list[tuple[Place, Space]] = []
+        self.at: WrittenPath | None = None
+        self.found: list[tuple[WrittenPath, Space]] = []
 
     def run(self) -> None:
         """Measure; places that cannot be measured are left out."""

@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 
-from mailboat.telemetry.catalogue import Kind, Metric
+from mailboat.telemetry.catalogue import Metric, MetricKind
 
 OTHER: Final = "Other"
 # Each name is a time series, which Prometheus keeps; senders of packages can invent names.
@@ -80,9 +80,9 @@ class NamedCounts:
 
 def family_of(metric: Metric) -> Family:
     """The family that samples of a metric are added to."""
-    if metric.kind is Kind.COUNTER:
+    if metric.kind is MetricKind.COUNTER:
         return CounterMetricFamily(metric.name, metric.text, labels=metric.labels)
-    if metric.kind is Kind.GAUGE:
+    if metric.kind is MetricKind.GAUGE:
         return GaugeMetricFamily(metric.name, metric.text, labels=metric.labels)
     return HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
 

@@ -21,7 +21,7 @@ from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.added_jobs import ensure_job_topic
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.jobs import JobId, JobState, Outcome, any_matches, offset_of, show_job_id
+from mailboat.model.jobs import AttemptOutcome, JobId, JobState, any_matches, offset_of, show_job_id
 from mailboat.model.positions import LogIdentity
 from mailboat.telemetry.notices import EventFilter, Foreign, Notice, NoticeReader, RecordNotices
 
@@ -69,7 +69,7 @@ def _kind(transition: Transition) -> EventKind | None:
             return EventKind.REMOVED
         case JobState.QUEUED:
             # A snoozed attempt neither failed nor ended the job.
-            return None if transition.reason == Outcome.SNOOZE.name.lower() else EventKind.FAILED
+            return None if transition.reason == AttemptOutcome.SNOOZE.name.lower() else EventKind.FAILED
         case state if state in _ENDED_BADLY:
             return EventKind.CANCELLED
     raise ValueError(f"the state {transition.state} has no event")

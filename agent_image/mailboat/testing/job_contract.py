@@ -20,10 +20,10 @@ from mailboat.jobs.topic import JobTopic
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import TopicName
 from mailboat.model.jobs import (
+    AttemptOutcome,
     JobId,
     JobState,
     NewJob,
-    Outcome,
     QueueDefined,
     QueueKind,
     QueueSettings,
@@ -131,7 +131,7 @@ class JobContract:
 
         def fail(call: Call) -> Result:
             attempts.append(call.attempt)
-            return Result(Outcome.FAIL, "no route")
+            return Result(AttemptOutcome.FAIL, "no route")
 
         jobs.start_worker({"**": fail})
         added = jobs.add(NewJob("mail", retries=2, retry_delay_ms=0))
@@ -262,7 +262,9 @@ class JobContract:
         assert started[0] - begin >= 0.3
 
     def test_j38_a_reader_that_starts_later_sees_the_same_states(self, jobs: Jobs, harness: JournalHarness) -> None:
-        jobs.start_worker({"**": lambda call: Result(Outcome.CANCEL) if call.attempt > 1 else Result(Outcome.FAIL)})
+        jobs.start_worker(
+            {"**": lambda call: Result(AttemptOutcome.CANCEL) if call.attempt > 1 else Result(AttemptOutcome.FAIL)}
+        )
         added = jobs.add(*[NewJob("mail", retry_delay_ms=0)] * 5)
         jobs.wait_for(added, JobState.ERROR)
         with harness.open() as journal:

@@ -42,7 +42,7 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.testing.examples import examples
 from mailboat.testing.target_model import STEPS, ModelTree, Step, as_change, import_batch
 from mailboat.testing.trees import (
-    Shape,
+    TreeShape,
     a_file,
     a_folder,
     a_full_node,
@@ -160,7 +160,7 @@ class TargetContract:
 
     def test_any_tree_comes_back_equal(self) -> None:
         @settings(max_examples=examples(20))
-        @given(tree=trees(Shape(max_nodes=15, may_files_have_children=True)))
+        @given(tree=trees(TreeShape(max_nodes=15, may_files_have_children=True)))
         def check(tree: list[Node]) -> None:
             with tempfile.TemporaryDirectory() as folder, closing(self.open_in(Path(folder))) as target:
                 publish(target, tree, deep("/content"))

@@ -19,7 +19,7 @@ from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceF
 from mailboat.model.nodes import Node, folder_node
 from mailboat.model.paths import NodePath, ancestors_of, child_of, is_within
 from mailboat.model.positions import Position
-from mailboat.testing.trees import Shape, in_walk_order, nodes, records, small_binaries
+from mailboat.testing.trees import TreeShape, in_walk_order, nodes, records, small_binaries
 from mailboat.wire.node_bodies import encode_node
 
 NAMES = ("a", "b", ".node.json", "é")
@@ -124,7 +124,7 @@ def _sets(root: NodePath) -> st.SearchStrategy[FilterSet]:
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[list[Node], WorkspaceFilter]:
     """Nodes in walk order and the filter that they come with."""
-    shape = Shape(binaries=small_binaries(20))
+    shape = TreeShape(binaries=small_binaries(20))
     drawn = [draw(nodes(path, shape)) for path in draw(st.lists(paths(), max_size=5, unique=True))]
     owned = draw(filters())
     if owned.keeps_documents:

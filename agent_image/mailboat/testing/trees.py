@@ -2,7 +2,7 @@
 
 A tree is a list of nodes in walk order: parents first, children in the order that their parent gives. By default every
 tree can be held by every format and target of ours, FileVault included: names are JCR names, no two siblings differ in
-case or Unicode form only, texts can stand in XML, plain files have no children. A `Shape` widens or narrows that.
+case or Unicode form only, texts can stand in XML, plain files have no children. A `TreeShape` widens or narrows that.
 Used by the contract suites and by the tests of packages, targets and codecs. Needs hypothesis, a development tool.
 """
 
@@ -133,7 +133,7 @@ def properties(
 
 
 @dataclass(frozen=True)
-class Shape:
+class TreeShape:
     """What drawn trees look like.
 
     Attributes:
@@ -155,9 +155,9 @@ class Shape:
     may_files_have_children: bool = False
 
 
-def nodes(path: NodePath, shape: Shape | None = None) -> st.SearchStrategy[Node]:
+def nodes(path: NodePath, shape: TreeShape | None = None) -> st.SearchStrategy[Node]:
     """One node at `path`: a plain file, a plain folder or (unless the shape forbids) one with properties."""
-    wanted = shape or Shape()
+    wanted = shape or TreeShape()
     binaries = wanted.binaries
     if binaries is None:
         binaries = st.one_of(small_binaries(), small_binaries(), large_binaries())
@@ -180,9 +180,9 @@ def _rich_nodes(
 
 
 @st.composite
-def trees(draw: st.DrawFn, shape: Shape | None = None) -> list[Node]:
+def trees(draw: st.DrawFn, shape: TreeShape | None = None) -> list[Node]:
     """A whole tree in walk order; its top is `shape.root` and may have children whatever it is (never a file)."""
-    wanted = shape or Shape()
+    wanted = shape or TreeShape()
     top = draw(nodes(wanted.root, wanted).filter(lambda node: node.primary_type != FILE_TYPE))
     drawn, taken = {top.path: top}, {top.path: set[str]()}
     for _ in range(draw(st.integers(0, wanted.max_nodes - 1))):

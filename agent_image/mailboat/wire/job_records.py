@@ -10,12 +10,13 @@ from typing import Any, Final, TypeVar, cast
 
 from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError, UsageError
 from mailboat.model.identifiers import Offset, parse_agent_name
-from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueState, WorkerEntry
+from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueCheckpoint, WorkerEntry
 from mailboat.model.jobs import (
     MAX_BATCH,
     MAX_LEASE_MS,
     MIN_LEASE_MS,
     RESERVED_NAME,
+    AttemptOutcome,
     CheckpointPart,
     Feed,
     Firing,
@@ -27,9 +28,8 @@ from mailboat.model.jobs import (
     JobsCommanded,
     JobsFinished,
     LeasesRenewed,
-    Missed,
+    MissedFirings,
     NewJob,
-    Outcome,
     Priority,
     QueueAction,
     QueueCommanded,
@@ -57,7 +57,7 @@ from mailboat.wire.protobuf import MAX_MS, cut, name, parse
 _PRIORITIES: Final[Mapping[int, Priority]] = {priority.value: priority for priority in Priority}
 """A lookup costs a fifth of a call of the enumeration."""
 
-_LAST_OUTCOME: Final = int(max(Outcome))
+_LAST_OUTCOME: Final = int(max(AttemptOutcome))
 _topic: Final = lru_cache(1_024)(parse_topic)
 """The jobs of a record mostly have few topics."""
 
@@ -171,7 +171,7 @@ def _decode_schedule(message: pb.ScheduleDefined) -> Schedule:
     _check(sum(map(bool, kinds_of_times)) <= 1, "more than one of cron, every_ms, at_ms", kinds_of_times)
     next_ms = message.next_ms if message.HasField("next_ms") else None
     times = name(message.cron), name(message.zone), message.every_ms, message.at_ms
-    return Schedule(name(message.name), _decode_job(message.job), *times, Missed(message.missed), next_ms)
+    return Schedule(name(message.name), _decode_job(message.job), *times, MissedFirings(message.missed), next_ms)
 
 
 def _decode_job(job: pb.JobsAdded.Job) -> NewJob:
@@ -410,13 +410,13 @@ def _checkpoint_of(as_of: Offset, message: pb.JobCheckpoint) -> JobCheckpoint:
     )
 
 
-def _encode_queue_state(state: QueueState) -> pb.JobCheckpoint.Queue:
+def _encode_queue_state(state: QueueCheckpoint) -> pb.JobCheckpoint.Queue:
     settings = pb.QueueDefined(**state.settings._asdict())
     return pb.JobCheckpoint.Queue(**_present({**state._asdict(), "settings": settings}))
 
 
-def _decode_queue_state(message: pb.JobCheckpoint.Queue) -> QueueState:
-    return QueueState(
+def _decode_queue_state(message: pb.JobCheckpoint.Queue) -> QueueCheckpoint:
+    return QueueCheckpoint(
         _settings(message.settings),
         message.removed,
         message.suspended_until_ms if message.HasField("suspended_until_ms") else None,

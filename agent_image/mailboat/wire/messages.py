@@ -16,7 +16,6 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     MAX_ANNOUNCED_CALLS,
     AfterCall,
-    Backlog,
     CommandMessage,
     CommandResult,
     CommandState,
@@ -28,6 +27,7 @@ from mailboat.model.messages import (
     PackageMessage,
     PackageStatus,
     PingMessage,
+    PoolBacklog,
     RedriveMessage,
     ReportStart,
     StatusMessage,
@@ -204,11 +204,13 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         _decode_calls(wire.after_calls) if wire.HasField("after_calls") else None,
         tuple(map(_decode_state, wire.former_state)),
         _decode_suspension(wire.suspension) if wire.HasField("suspension") else None,
-        Backlog(_offset(wire.backlog.next_offset), _count(wire.backlog.queued)) if wire.HasField("backlog") else None,
+        PoolBacklog(_offset(wire.backlog.next_offset), _count(wire.backlog.queued))
+        if wire.HasField("backlog")
+        else None,
     )
 
 
-def _encode_backlog(backlog: Backlog | None) -> pb.Backlog | None:
+def _encode_backlog(backlog: PoolBacklog | None) -> pb.Backlog | None:
     return None if backlog is None else pb.Backlog(next_offset=backlog.next_offset, queued=backlog.queued)
 
 

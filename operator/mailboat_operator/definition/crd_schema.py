@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mailboat.config.section_keys import REQUIRED, Shape
+from mailboat.config.section_keys import REQUIRED, FieldShape
 
 from mailboat_operator.definition.encoder import encode, encode_field
-from mailboat_operator.definition.fields import Key, Rule, keys_of, renamed_of, rules_of
+from mailboat_operator.definition.fields import RecordField, Rule, keys_of, renamed_of, rules_of
 
 _LARGEST: Final = 2**31 - 1
 
@@ -58,19 +58,19 @@ def _renamed_rules(record: type) -> Iterator[Rule]:
         yield Rule(f"!has({value}){former}", renamed.message, f".{renamed.former}")
 
 
-def _field(key: Key, *, is_asked: bool) -> dict[str, Any]:
+def _field(key: RecordField, *, is_asked: bool) -> dict[str, Any]:
     schema: dict[str, Any] = {"description": key.field.text}
     default = default_of(key)
     if is_asked and default is not None:
         schema["default"] = default
-    if key.shape is Shape.MAPPING:
+    if key.shape is FieldShape.MAPPING:
         return schema | _mapping(key)
-    if key.shape is Shape.LIST:
+    if key.shape is FieldShape.LIST:
         return schema | _list(key, is_asked=is_asked)
     return schema | _value(key, is_asked=is_asked)
 
 
-def default_of(key: Key) -> Any:
+def default_of(key: RecordField) -> Any:
     """The default as a manifest would say it; None if absent, or nothing to say."""
     if key.default in (REQUIRED, None, (), {}, ""):
         return None
@@ -81,7 +81,7 @@ def default_of(key: Key) -> Any:
     return {} if any(default_of(inner) is not None for inner in keys_of(key.kind)) else None
 
 
-def _mapping(key: Key) -> dict[str, Any]:
+def _mapping(key: RecordField) -> dict[str, Any]:
     return {
         "type": "object",
         "maxProperties": key.field.max_items,
@@ -89,7 +89,7 @@ def _mapping(key: Key) -> dict[str, Any]:
     }
 
 
-def _list(key: Key, *, is_asked: bool) -> dict[str, Any]:
+def _list(key: RecordField, *, is_asked: bool) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "array", "maxItems": key.field.max_items}
     if key.field.min_items:
         schema["minItems"] = key.field.min_items
@@ -103,7 +103,7 @@ def _list(key: Key, *, is_asked: bool) -> dict[str, Any]:
     return {**schema, "items": _value(key, is_asked=is_asked)}
 
 
-def _value(key: Key, *, is_asked: bool) -> dict[str, Any]:
+def _value(key: RecordField, *, is_asked: bool) -> dict[str, Any]:
     if key.is_section:
         return _section(key.kind, is_asked=is_asked)
     if key.is_choice:
@@ -115,7 +115,7 @@ def _value(key: Key, *, is_asked: bool) -> dict[str, Any]:
     return _text(key, is_asked=is_asked) if key.kind is str or key.field.form else _number(key)
 
 
-def _text(key: Key, *, is_asked: bool) -> dict[str, Any]:
+def _text(key: RecordField, *, is_asked: bool) -> dict[str, Any]:
     form = key.field.form
     if form is None:
         return {"type": "string", "maxLength": key.field.max_length}
@@ -126,7 +126,7 @@ def _text(key: Key, *, is_asked: bool) -> dict[str, Any]:
     return schema
 
 
-def _number(key: Key) -> dict[str, Any]:
+def _number(key: RecordField) -> dict[str, Any]:
     largest = key.field.maximum
     is_long = largest is None or largest > _LARGEST
     schema: dict[str, Any] = {"type": "integer", "format": "int64" if is_long else "int32"}

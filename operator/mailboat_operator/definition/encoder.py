@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from mailboat.config.section_keys import Shape
+from mailboat.config.section_keys import FieldShape
 
-from mailboat_operator.definition.fields import Key, keys_of
+from mailboat_operator.definition.fields import RecordField, keys_of
 
 
 def encode(record: object) -> dict[str, Any]:
@@ -28,16 +28,16 @@ def _encoded_fields(record: object) -> Iterator[tuple[str, Any]]:
             yield key.name, encode_field(key, value)
 
 
-def encode_field(key: Key, value: Any) -> Any:
+def encode_field(key: RecordField, value: Any) -> Any:
     """The document of one field's value."""
-    if key.shape is Shape.MAPPING:
+    if key.shape is FieldShape.MAPPING:
         return dict(value)
-    if key.shape is Shape.LIST:
+    if key.shape is FieldShape.LIST:
         return [_encode_value(key, item) for item in value]
     return _encode_value(key, value)
 
 
-def _encode_value(key: Key, value: Any) -> Any:
+def _encode_value(key: RecordField, value: Any) -> Any:
     if key.is_section:
         return encode(value)
     if isinstance(value, enum.StrEnum):

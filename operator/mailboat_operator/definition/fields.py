@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from mailboat.config.section_keys import Setting, Shape, declarations
+from mailboat.config.section_keys import FieldShape, Setting, declarations
 from mailboat.frozen import Frozen
 
 LONGEST_TEXT: Final = 1024
@@ -58,11 +58,11 @@ class Renamed(NamedTuple):
         return f"{self.former} was renamed: use {self.name}"
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RecordField:
         """The former field, as the schema and the page describe it."""
         kind = bool if isinstance(self.default, bool) else str
-        shape = Shape.LIST if self.default is None else Shape.ONE
-        return Key(self.former, self.former, kind, shape, Field(f"Renamed to {self.name}."), default=None)
+        shape = FieldShape.LIST if self.default is None else FieldShape.ONE
+        return RecordField(self.former, self.former, kind, shape, Field(f"Renamed to {self.name}."), default=None)
 
 
 def unchangeable(name: str, why: str) -> Rule:
@@ -119,7 +119,7 @@ class Field(Frozen):
     name: str | None = None
 
 
-class Key(NamedTuple):
+class RecordField(NamedTuple):
     """One field of a record, as the record declares it.
 
     Attributes:
@@ -134,7 +134,7 @@ class Key(NamedTuple):
     attribute: str
     name: str
     kind: Any
-    shape: Shape
+    shape: FieldShape
     field: Field
     default: Any
 
@@ -154,20 +154,20 @@ class Key(NamedTuple):
         return self.kind is datetime
 
 
-def keys_of(record: type) -> tuple[Key, ...]:
+def keys_of(record: type) -> tuple[RecordField, ...]:
     """The fields of a record, in order."""
     return _read_keys(record)
 
 
 @cache
-def _read_keys(record: type) -> tuple[Key, ...]:
+def _read_keys(record: type) -> tuple[RecordField, ...]:
     """The fields that manifests have: a record may extend a section of the configuration, which has more."""
     known = [declared for declared in declarations(record) if not isinstance(declared.note, Setting)]
     for declared in known:
         if not isinstance(declared.note, Field):
             raise TypeError(f"{record.__name__}.{declared.name} has no description")
     return tuple(
-        Key(
+        RecordField(
             declared.name,
             _name_of(declared.name, declared.note),
             declared.kind,

@@ -26,7 +26,7 @@ NAMES_AGENTS = Rule(
 )
 
 
-class Column(Frozen):
+class PrinterColumn(Frozen):
     """A column of `kubectl get`.
 
     Attributes:
@@ -44,13 +44,15 @@ class Column(Frozen):
     is_wide: bool = False
 
 
-READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', text="Whether the Ready condition holds.")
-REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', text="Why it holds, or does not.")
-MESSAGE = Column(
+READY = PrinterColumn(
+    "Ready", '.status.conditions[?(@.type=="Ready")].status', text="Whether the Ready condition holds."
+)
+REASON = PrinterColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason', text="Why it holds, or does not.")
+MESSAGE = PrinterColumn(
     "Message", '.status.conditions[?(@.type=="Ready")].message', text="The same in a sentence.", is_wide=True
 )
 """The last column of every kind, as it is long."""
-AGE = Column("Age", ".metadata.creationTimestamp", "date", "How long ago it was made.")
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date", "How long ago it was made.")
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Kind(Generic[R]):
     plural: str
     short_name: str
     resource: type[R]
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
     text: str
     is_scaled: bool = False
     rules: tuple[Rule, ...] = ()

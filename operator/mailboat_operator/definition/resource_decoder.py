@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from operator import gt, lt
 from typing import Any, Final, TypeVar, cast
 
-from mailboat.config.section_keys import REQUIRED, Shape
+from mailboat.config.section_keys import REQUIRED, FieldShape
 from mailboat.errors import ResourceInvalidError
 
 from mailboat_operator.definition import API_VERSION
-from mailboat_operator.definition.fields import Key, keys_of, renamed_of, rules_of
+from mailboat_operator.definition.fields import RecordField, keys_of, renamed_of, rules_of
 from mailboat_operator.definition.kind import Kind
 from mailboat_operator.definition.metadata import Metadata
 
@@ -117,7 +117,7 @@ def _status(kind: Kind[Any], document: object) -> Any:
     return kind.status(**values)
 
 
-def _known_part(key: Key, value: object) -> object:
+def _known_part(key: RecordField, value: object) -> object:
     """Without the fields that this version does not know."""
     if isinstance(value, list):
         return [_known_part(key, item) for item in value]
@@ -126,10 +126,10 @@ def _known_part(key: Key, value: object) -> object:
     return {inner.name: _known_part(inner, value[inner.name]) for inner in keys_of(key.kind) if inner.name in value}
 
 
-def _decode_field(key: Key, value: object, path: str) -> Any:
-    if key.shape is Shape.ONE:
+def _decode_field(key: RecordField, value: object, path: str) -> Any:
+    if key.shape is FieldShape.ONE:
         return _decode_value(key, value, path)
-    if key.shape is Shape.MAPPING:
+    if key.shape is FieldShape.MAPPING:
         return _decode_mapping(key, value, path)
     if not isinstance(value, list):
         raise ResourceInvalidError(f"{path} must be a list", field=path)
@@ -140,7 +140,7 @@ def _decode_field(key: Key, value: object, path: str) -> Any:
     return made
 
 
-def _decode_mapping(key: Key, value: object, path: str) -> dict[str, str]:
+def _decode_mapping(key: RecordField, value: object, path: str) -> dict[str, str]:
     found = _mapping(value, path)
     _check_count(key, len(found), path)
     for name, one in found.items():
@@ -151,7 +151,7 @@ def _decode_mapping(key: Key, value: object, path: str) -> dict[str, str]:
     return dict(found)
 
 
-def _decode_value(key: Key, value: object, path: str) -> Any:
+def _decode_value(key: RecordField, value: object, path: str) -> Any:
     if key.is_section:
         return decode_record(key.kind, value, path)
     if key.is_choice:
@@ -178,7 +178,7 @@ def _decode_choice(kind: type[enum.StrEnum], value: object, path: str) -> enum.S
     raise ResourceInvalidError(f"{path} is {_quote(value)}, but must be one of {', '.join(kind)}", field=path)
 
 
-def _check_form(key: Key, value: object, path: str) -> None:
+def _check_form(key: RecordField, value: object, path: str) -> None:
     form = key.field.form
     if form is None:
         return
@@ -194,26 +194,26 @@ def _check_text(value: str, max_length: int, path: str) -> None:
         raise ResourceInvalidError(f"{path} has a control character", field=path)
 
 
-def _check_range(key: Key, value: float, path: str) -> None:
+def _check_range(key: RecordField, value: float, path: str) -> None:
     for limit, is_beyond in ((key.field.minimum, lt), (key.field.maximum, gt)):
         if limit is not None and is_beyond(value, limit):
             text = f"{path} is {str(value)[:_QUOTED]}, the allowed range is {_range_text(key)}"
             raise ResourceInvalidError(text, field=path, limit=limit)
 
 
-def _range_text(key: Key) -> str:
+def _range_text(key: RecordField) -> str:
     if key.field.maximum is None:
         return f"{key.field.minimum} and more"
     return f"{key.field.minimum} to {key.field.maximum}"
 
 
-def _check_count(key: Key, count: int, path: str) -> None:
+def _check_count(key: RecordField, count: int, path: str) -> None:
     if not key.field.min_items <= count <= key.field.max_items:
         text = f"{path} has {count} entries, allowed are {key.field.min_items} to {key.field.max_items}"
         raise ResourceInvalidError(text, field=path, limit=key.field.max_items)
 
 
-def _check_unique(key: Key, made: tuple[Any, ...], path: str) -> None:
+def _check_unique(key: RecordField, made: tuple[Any, ...], path: str) -> None:
     names = [getattr(item, key.field.key) if key.field.key else item for item in made]
     for number, name in enumerate(names):
         if name in names[:number]:

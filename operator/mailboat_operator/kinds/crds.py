@@ -8,7 +8,7 @@ import yaml
 
 from mailboat_operator.definition import CATEGORY, GROUP, VERSION
 from mailboat_operator.definition.crd_schema import spec_schema, status_schema, validations
-from mailboat_operator.definition.kind import MESSAGE, Column, Kind
+from mailboat_operator.definition.kind import MESSAGE, Kind, PrinterColumn
 from mailboat_operator.kinds.registry import KINDS
 
 _HEAD = "# Generated from mailboat_operator/kinds by `make generate`; do not edit.\n"
@@ -62,7 +62,7 @@ def _version(kind: Kind[Any]) -> dict[str, Any]:
     }
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: PrinterColumn) -> dict[str, Any]:
     shown = {"name": column.name, "type": column.type, "jsonPath": column.path, "description": column.text}
     return {**shown, "priority": 1} if column.is_wide else shown
 

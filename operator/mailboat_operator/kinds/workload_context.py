@@ -43,7 +43,7 @@ from mailboat_operator.workload.pod_failures import (
     trouble_of,
 )
 from mailboat_operator.workload.pods import AgentImage
-from mailboat_operator.workload.volumes import Claims
+from mailboat_operator.workload.volumes import VolumeClaims
 
 _WITHOUT_TOPICS: Final = frozenset({TOPICS_NOT_READY, FORMER_CHILD_EXISTS})
 _NOT_CHECKED: Final = "JournalNotChecked"
@@ -110,7 +110,7 @@ class WorkloadContext(Frozen):
     publishers: frozenset[str] = frozenset()
     unanswered_since: datetime | None = None
     pods: Pods = field(default_factory=Pods)
-    claims: Claims = field(default_factory=Claims)
+    claims: VolumeClaims = field(default_factory=VolumeClaims)
     shared_claim: Manifest | None = None
     answering: Sequence[Publisher] = ()
     is_journal_checked: bool = True

@@ -88,7 +88,7 @@ class Severity(enum.StrEnum):
     WARNING = "Warning"
 
 
-class Report(Frozen):
+class RecordEvent(Frozen):
     """An Event about the object."""
 
     severity: Severity
@@ -221,7 +221,17 @@ class RemoveSchedule(Frozen):
 JobAction = SetQueue | SuspendQueue | RemoveQueue | SetSchedule | RemoveSchedule
 TopicAction = CreateTopic | Grow | Configure | DeleteTopic
 Action = (
-    Apply | Correct | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction | RequestPackage | JobAction
+    Apply
+    | Correct
+    | Create
+    | Delete
+    | Enlarge
+    | Deregister
+    | RecordEvent
+    | Hold
+    | TopicAction
+    | RequestPackage
+    | JobAction
 )
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
 
-from mailboat_operator.plan.actions import Action, Apply, Correct, Create, Delete, Report, Severity
+from mailboat_operator.plan.actions import Action, Apply, Correct, Create, Delete, RecordEvent, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, key_of
 from mailboat_operator.plan.findings import FORMER_CHILD_EXISTS, NAME_TAKEN, Finding, stalled, under_way
 from mailboat_operator.plan.labels import APPLIED, TOKEN_KEY
@@ -38,15 +38,15 @@ def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
             yield Correct(manifest, difference)
 
 
-def correction_report(corrected: Correct, made: Manifest) -> Report:
+def correction_report(corrected: Correct, made: Manifest) -> RecordEvent:
     """The Event after `corrected` became `made`: a webhook may have changed it in the same request."""
     key = key_of(corrected.manifest)
     remaining = differing_field(_asked_for(corrected.manifest), made)
     if remaining is None:
         text = f"{key.kind} {key.name}: reverted a change by another client: {corrected.difference}"
-        return Report(Severity.WARNING, "DriftCorrected", text)
+        return RecordEvent(Severity.WARNING, "DriftCorrected", text)
     text = f"{key.kind} {key.name}: {remaining} is changed when it is applied; exclude it from that admission webhook"
-    return Report(Severity.WARNING, "DriftRemains", text)
+    return RecordEvent(Severity.WARNING, "DriftRemains", text)
 
 
 def is_applied(wanted: Sequence[Manifest], live: Live) -> bool:

@@ -27,7 +27,7 @@ from mailboat.errors import (
 from mailboat_operator.definition.conditions import Condition, ConditionStatus, Status, condition_of
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.plan.actions import Action, Hold, Plan, Report, Severity
+from mailboat_operator.plan.actions import Action, Hold, Plan, RecordEvent, Severity
 from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.plan.labels import FINALIZER, PAUSED
 
@@ -124,21 +124,21 @@ def ready_since(before: Iterable[Condition], now: datetime) -> datetime:
     return found.last_transition_at if found is not None and found.holds else now
 
 
-def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
+def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[RecordEvent]:
     """A warning for each condition that turned False."""
     known = {condition.type: condition.status for condition in before}
     for finding in findings:
         if finding.status is ConditionStatus.FALSE and known.get(finding.type) is not ConditionStatus.FALSE:
-            yield Report(Severity.WARNING, finding.reason, finding.message)
+            yield RecordEvent(Severity.WARNING, finding.reason, finding.message)
 
 
-def stall_report(manifest: Manifest, plan: Plan) -> Report | None:
+def stall_report(manifest: Manifest, plan: Plan) -> RecordEvent | None:
     """A warning if an object is `Stalled` for a new reason, unless the plan itself reports it."""
     after, before = _stall(plan.status), _stall(manifest.get("status"))
-    told = {action.reason for action in plan.actions if isinstance(action, Report)}
+    told = {action.reason for action in plan.actions if isinstance(action, RecordEvent)}
     if after is None or (before is not None and before.reason == after.reason) or after.reason in told:
         return None
-    return Report(Severity.WARNING, after.reason, after.message)
+    return RecordEvent(Severity.WARNING, after.reason, after.message)
 
 
 def _stall(status: object) -> Condition | None:
@@ -229,10 +229,10 @@ def plan_undecodable(manifest: Manifest, error: MailboatError, now: datetime) ->
         return plan_invalid(manifest, error, now)
     if FINALIZER not in (metadata.get("finalizers") or ()):
         return Plan((), None)
-    reports: tuple[Report, ...] = ()
+    reports: tuple[RecordEvent, ...] = ()
     if manifest["kind"] == "Topic":
         name = (manifest.get("status") or {}).get("topicName") or "of this object"
-        reports = (Report(Severity.WARNING, "TopicRetained", f"topic {name} is kept: {error.message}"),)
+        reports = (RecordEvent(Severity.WARNING, "TopicRetained", f"topic {name} is kept: {error.message}"),)
     return Plan((Hold(is_held=False), *reports), None)
 
 

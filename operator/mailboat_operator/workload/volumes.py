@@ -24,7 +24,7 @@ VOLUMES_RESIZED: Final = "VolumesResized"
 _LONGEST_TEXT: Final = 400
 
 
-class Claims(Frozen):
+class VolumeClaims(Frozen):
     """The claims of a workload whose volumes were enlarged since it was made.
 
     Attributes:
@@ -70,14 +70,14 @@ def too_small(claims: Sequence[Manifest], size_bytes: int) -> Iterator[Manifest]
     return (claim for claim in claims if _requested(claim) < size_bytes)
 
 
-def plan_volumes(claims: Claims, size_bytes: int) -> Iterator[Enlarge]:
+def plan_volumes(claims: VolumeClaims, size_bytes: int) -> Iterator[Enlarge]:
     """Actions for the claims that are too small; none while the API server refuses one of them."""
     # one refusal counts for all: the claims of a workload share their storage class
     if claims.refused is None:
         yield from (Enlarge(claim, format_size(size_bytes)) for claim in too_small(claims.found, size_bytes))
 
 
-def volume_findings(claims: Claims, size_bytes: int) -> Sequence[Finding]:
+def volume_findings(claims: VolumeClaims, size_bytes: int) -> Sequence[Finding]:
     """Whether all volumes have the size that the spec says; nothing for volumes that were never enlarged."""
     size = format_size(size_bytes)
     if claims.refused is not None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
+class ArrowColumn(Generic[T]):
     """One column.
 
     Attributes:
@@ -37,7 +37,7 @@ class Column(Generic[T]):
     is_default: bool = True
 
 
-Columns = Mapping[str, Column[T]]
+Columns = Mapping[str, ArrowColumn[T]]
 
 
 def default_ddl(columns: Columns[T]) -> str:
@@ -45,7 +45,7 @@ def default_ddl(columns: Columns[T]) -> str:
     return ", ".join(f"{name} {one.ddl}" for name, one in columns.items() if one.is_default)
 
 
-def chosen(columns: Columns[T], names: Sequence[str]) -> dict[str, Column[T]]:
+def chosen(columns: Columns[T], names: Sequence[str]) -> dict[str, ArrowColumn[T]]:
     """The columns of a schema. Raises: UsageError for one that the table does not have."""
     unknown = [name for name in names if name not in columns]
     if unknown:

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from mailboat.api.problems import error_class
 from mailboat.bulk.build_manifest import ROW_SCHEMA, built_of, row_of
-from mailboat.bulk.build_records import BinResult, BuiltBin, Problem, Recipe
+from mailboat.bulk.build_records import BinResult, BuildProblem, BuiltBin, Recipe
 from mailboat.bulk.cutter import Bin, BinKind, Cut, SkeletonNode, Unit
 from mailboat.bulk.source_branches import Branch
-from mailboat.bulk.spark.arrow_columns import Column, batches
+from mailboat.bulk.spark.arrow_columns import ArrowColumn, batches
 from mailboat.composition.home import Home
 from mailboat.config.decoder import decode_config, encode_config
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
@@ -133,14 +133,14 @@ class CutRow(NamedTuple):
         return sum(map(len, self.paths)) + 100
 
 
-CUT_COLUMNS: Final[dict[str, Column[CutRow]]] = {
-    "item": Column("STRING", _TEXT, lambda row: row.item),
-    "paths": Column("ARRAY<STRING>", pa.list_(_TEXT), lambda row: row.paths),
-    "content_bytes": Column("BIGINT", pa.int64(), lambda row: row.content_bytes),
-    "nodes": Column("BIGINT", pa.int64(), lambda row: row.nodes),
-    "signature": Column("BINARY", pa.binary(), lambda row: row.signature),
-    "error": Column(ERROR_DDL, ERROR_TYPE, lambda row: row.error),
-    "recipe": Column("BINARY", pa.binary(), lambda row: row.recipe),
+CUT_COLUMNS: Final[dict[str, ArrowColumn[CutRow]]] = {
+    "item": ArrowColumn("STRING", _TEXT, lambda row: row.item),
+    "paths": ArrowColumn("ARRAY<STRING>", pa.list_(_TEXT), lambda row: row.paths),
+    "content_bytes": ArrowColumn("BIGINT", pa.int64(), lambda row: row.content_bytes),
+    "nodes": ArrowColumn("BIGINT", pa.int64(), lambda row: row.nodes),
+    "signature": ArrowColumn("BINARY", pa.binary(), lambda row: row.signature),
+    "error": ArrowColumn(ERROR_DDL, ERROR_TYPE, lambda row: row.error),
+    "recipe": ArrowColumn("BINARY", pa.binary(), lambda row: row.recipe),
 }
 
 
@@ -223,7 +223,7 @@ def _cell(name: str) -> Any:
 
 
 def _problem(row: BuildRow) -> dict[str, str] | None:
-    return row.result._asdict() if isinstance(row.result, Problem) else None
+    return row.result._asdict() if isinstance(row.result, BuildProblem) else None
 
 
 def _ended_by(row: BuildRow) -> dict[str, str | None] | None:
@@ -245,10 +245,10 @@ def _spark_type(kind: pa.DataType) -> tuple[str, pa.DataType]:
 
 
 _PROBLEM_TYPE: Final = pa.struct([("path", _TEXT), ("name", _TEXT), ("message", _TEXT)])
-BUILD_COLUMNS: Final[dict[str, Column[BuildRow]]] = {
-    **{field.name: Column(*_spark_type(field.type), _cell(field.name)) for field in ROW_SCHEMA},
-    "problem": Column("STRUCT<path: STRING, name: STRING, message: STRING>", _PROBLEM_TYPE, _problem),
-    "error": Column(ERROR_DDL, ERROR_TYPE, _ended_by),
+BUILD_COLUMNS: Final[dict[str, ArrowColumn[BuildRow]]] = {
+    **{field.name: ArrowColumn(*_spark_type(field.type), _cell(field.name)) for field in ROW_SCHEMA},
+    "problem": ArrowColumn("STRUCT<path: STRING, name: STRING, message: STRING>", _PROBLEM_TYPE, _problem),
+    "error": ArrowColumn(ERROR_DDL, ERROR_TYPE, _ended_by),
 }
 
 
@@ -258,7 +258,7 @@ def result_of(row: Mapping[str, Any]) -> BinResult | MailboatError:
         return error_of(row["error"])
     if row["problem"] is not None:
         problem = row["problem"]
-        return Problem(NodePath(problem["path"]), problem["name"], problem["message"])
+        return BuildProblem(NodePath(problem["path"]), problem["name"], problem["message"])
     return built_of(row)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mailboat.bulk.spark.arrow_columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.arrow_columns import ArrowColumn, batches, chosen, default_ddl
 from mailboat.bulk.spark.format_options import BatchFormat, check_options
 from mailboat.bulk.spark.log_partitions import (
     LOG_OPTIONS,
@@ -83,44 +83,44 @@ def _transport(row: Row) -> str | None:
     return "none" if message.payload_ref is None else "reference"
 
 
-_COMMON: Final[dict[str, Column[Row]]] = {
-    "offset": Column("BIGINT", pa.int64(), lambda row: row.record.offset),
-    "appended_at": Column("TIMESTAMP", _TIME, lambda row: time_of(row.record.appended_ms)),
+_COMMON: Final[dict[str, ArrowColumn[Row]]] = {
+    "offset": ArrowColumn("BIGINT", pa.int64(), lambda row: row.record.offset),
+    "appended_at": ArrowColumn("TIMESTAMP", _TIME, lambda row: time_of(row.record.appended_ms)),
 }
-_ERROR: Final[dict[str, Column[Row]]] = {"error": Column("STRING", pa.string(), lambda row: row.error)}
+_ERROR: Final[dict[str, ArrowColumn[Row]]] = {"error": ArrowColumn("STRING", pa.string(), lambda row: row.error)}
 
-PACKAGE_COLUMNS: Final[dict[str, Column[Row]]] = {
+PACKAGE_COLUMNS: Final[dict[str, ArrowColumn[Row]]] = {
     **_COMMON,
-    "package_id": Column("STRING", pa.string(), _of_package("package_id")),
-    "action": Column("STRING", pa.string(), _of_package("action")),
-    "publisher": Column("STRING", pa.string(), _of_package("pub_agent_name")),
-    "paths": Column("ARRAY<STRING>", _TEXTS, _of_package("paths")),
-    "deep_paths": Column("ARRAY<STRING>", _TEXTS, _of_package("deep_paths")),
-    "package_type": Column("STRING", pa.string(), _of_package("package_type")),
-    "length_bytes": Column("BIGINT", pa.int64(), _of_package("package_length_bytes")),
-    "transport": Column("STRING", pa.string(), _transport),
-    "tree_digest": Column("BINARY", pa.binary(), _of_package("tree_digest")),
-    "request_id": Column("STRING", pa.string(), _of_package("request_id")),
-    "user": Column("STRING", pa.string(), _of_package("user_id")),
-    "requested_at": Column("TIMESTAMP", _TIME, lambda row: time_of(_of_package("created_ms")(row))),
-    "build_id": Column("STRING", pa.string(), _of_part("build_id")),
-    "sequence": Column("INT", pa.int32(), _of_part("sequence")),
-    "total": Column("INT", pa.int32(), _of_part("total")),
+    "package_id": ArrowColumn("STRING", pa.string(), _of_package("package_id")),
+    "action": ArrowColumn("STRING", pa.string(), _of_package("action")),
+    "publisher": ArrowColumn("STRING", pa.string(), _of_package("pub_agent_name")),
+    "paths": ArrowColumn("ARRAY<STRING>", _TEXTS, _of_package("paths")),
+    "deep_paths": ArrowColumn("ARRAY<STRING>", _TEXTS, _of_package("deep_paths")),
+    "package_type": ArrowColumn("STRING", pa.string(), _of_package("package_type")),
+    "length_bytes": ArrowColumn("BIGINT", pa.int64(), _of_package("package_length_bytes")),
+    "transport": ArrowColumn("STRING", pa.string(), _transport),
+    "tree_digest": ArrowColumn("BINARY", pa.binary(), _of_package("tree_digest")),
+    "request_id": ArrowColumn("STRING", pa.string(), _of_package("request_id")),
+    "user": ArrowColumn("STRING", pa.string(), _of_package("user_id")),
+    "requested_at": ArrowColumn("TIMESTAMP", _TIME, lambda row: time_of(_of_package("created_ms")(row))),
+    "build_id": ArrowColumn("STRING", pa.string(), _of_part("build_id")),
+    "sequence": ArrowColumn("INT", pa.int32(), _of_part("sequence")),
+    "total": ArrowColumn("INT", pa.int32(), _of_part("total")),
     **_ERROR,
 }
 
-STATUS_COLUMNS: Final[dict[str, Column[Row]]] = {
+STATUS_COLUMNS: Final[dict[str, ArrowColumn[Row]]] = {
     **_COMMON,
-    "subscriber": Column("STRING", pa.string(), _of_status("sub_agent_name")),
-    "instance": Column("STRING", pa.string(), _of_status("sub_sling_id")),
-    "publisher": Column("STRING", pa.string(), _of_status("pub_agent_name")),
-    "package_offset": Column("BIGINT", pa.int64(), _of_status("offset")),
-    "status": Column("STRING", pa.string(), lambda row: _of_status("status")(row) or _of_status("state")(row)),
-    "package_id": Column("STRING", pa.string(), _of_status("package_id")),
-    "command": Column("STRING", pa.string(), _of_status("verb")),
-    "attempts": Column("INT", pa.int32(), _of_status("attempts")),
-    "cause": Column("STRING", pa.string(), _of_cause("code")),
-    "message": Column("STRING", pa.string(), lambda row: _of_cause("message")(row) or _of_status("message")(row)),
+    "subscriber": ArrowColumn("STRING", pa.string(), _of_status("sub_agent_name")),
+    "instance": ArrowColumn("STRING", pa.string(), _of_status("sub_sling_id")),
+    "publisher": ArrowColumn("STRING", pa.string(), _of_status("pub_agent_name")),
+    "package_offset": ArrowColumn("BIGINT", pa.int64(), _of_status("offset")),
+    "status": ArrowColumn("STRING", pa.string(), lambda row: _of_status("status")(row) or _of_status("state")(row)),
+    "package_id": ArrowColumn("STRING", pa.string(), _of_status("package_id")),
+    "command": ArrowColumn("STRING", pa.string(), _of_status("verb")),
+    "attempts": ArrowColumn("INT", pa.int32(), _of_status("attempts")),
+    "cause": ArrowColumn("STRING", pa.string(), _of_cause("code")),
+    "message": ArrowColumn("STRING", pa.string(), lambda row: _of_cause("message")(row) or _of_status("message")(row)),
     **_ERROR,
 }
 
@@ -188,7 +188,7 @@ class TopicReader(DataSourceReader):
             records = records_between(workspace.journal, workspace.topic(self._role), partition)
             yield from batches(chosen(self._known(), self._names), map(_row, records))
 
-    def _known(self) -> dict[str, Column[Row]]:
+    def _known(self) -> dict[str, ArrowColumn[Row]]:
         return PACKAGE_COLUMNS if self._role is TopicRole.PACKAGE else STATUS_COLUMNS
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceWriter, InputPart
 from pyspark.sql.types import StructType
 
 from mailboat.bulk.source_branches import Branch, outermost, plan_branches
-from mailboat.bulk.spark.arrow_columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.arrow_columns import ArrowColumn, batches, chosen, default_ddl
 from mailboat.bulk.spark.exchange import CUT_COLUMNS
 from mailboat.bulk.spark.format_options import BatchFormat, check_options, positive_of, texts_of
 from mailboat.bulk.spark.sink import PackageWriter, sink_order
@@ -86,21 +86,21 @@ def _data(node: Node) -> bytes | None:
         return stream.read()
 
 
-NODE_COLUMNS: Final[dict[str, Column[Node]]] = {
-    "path": Column("STRING", pa.string(), lambda node: node.path),
-    "parent": Column("STRING", pa.string(), lambda node: None if node.path == ROOT else parent_of(node.path)),
-    "name": Column("STRING", pa.string(), lambda node: name_of(node.path)),
-    "type": Column("STRING", pa.string(), lambda node: node.primary_type),
-    "mixins": Column("ARRAY<STRING>", pa.list_(pa.string()), lambda node: list(node.mixin_types)),
-    "properties": Column(
+NODE_COLUMNS: Final[dict[str, ArrowColumn[Node]]] = {
+    "path": ArrowColumn("STRING", pa.string(), lambda node: node.path),
+    "parent": ArrowColumn("STRING", pa.string(), lambda node: None if node.path == ROOT else parent_of(node.path)),
+    "name": ArrowColumn("STRING", pa.string(), lambda node: name_of(node.path)),
+    "type": ArrowColumn("STRING", pa.string(), lambda node: node.primary_type),
+    "mixins": ArrowColumn("ARRAY<STRING>", pa.list_(pa.string()), lambda node: list(node.mixin_types)),
+    "properties": ArrowColumn(
         "ARRAY<STRUCT<name: STRING, type: STRING, values: ARRAY<STRING>, is_multiple: BOOLEAN>>",
         pa.list_(_PROPERTY),
         lambda node: list(map(_property, node.properties)),
     ),
-    "child_order": Column("ARRAY<STRING>", pa.list_(pa.string()), lambda node: node.child_order),
-    "content_bytes": Column("BIGINT", pa.int64(), content_bytes_of),
-    "digest": Column("BINARY", pa.binary(), node_digest),
-    "data": Column("BINARY", pa.binary(), _data, is_default=False),
+    "child_order": ArrowColumn("ARRAY<STRING>", pa.list_(pa.string()), lambda node: node.child_order),
+    "content_bytes": ArrowColumn("BIGINT", pa.int64(), content_bytes_of),
+    "digest": ArrowColumn("BINARY", pa.binary(), node_digest),
+    "data": ArrowColumn("BINARY", pa.binary(), _data, is_default=False),
 }
 
 

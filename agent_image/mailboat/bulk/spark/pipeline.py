@@ -158,7 +158,7 @@ class SparkPipeline:
     def _distributed(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """The pieces one after the other, two at a time. What ended one is raised when the other's rows were given."""
         running, ended = deque[Future[StageRows]](), list[MailboatError]()
-        pieces = Pieces(bins, self._runner.parallelism)
+        pieces = BinBatches(bins, self._runner.parallelism)
         with ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="bulk-piece") as pool:
             for piece in pieces:
                 running.append(pool.submit(self._gathered, recipe, piece))
@@ -175,7 +175,9 @@ class SparkPipeline:
     def _gathered(self, recipe: Recipe, bins: Sequence[Bin]) -> StageRows:
         return self._runner.gathered(*build_stage(self._place, recipe, bins, self._runner.parallelism))
 
-    def _results(self, future: Future[StageRows], pieces: Pieces, ended: list[MailboatError]) -> Iterator[BinResult]:
+    def _results(
+        self, future: Future[StageRows], pieces: BinBatches, ended: list[MailboatError]
+    ) -> Iterator[BinResult]:
         try:
             found = future.result()
         except MailboatError as error:
@@ -190,7 +192,7 @@ class SparkPipeline:
                 yield result
 
 
-class Pieces:
+class BinBatches:
     """Bins in pieces that Spark builds as one job: larger ones while they take little time. Iterate once."""
 
     def __init__(self, bins: Iterable[Bin], parallelism: int) -> None:

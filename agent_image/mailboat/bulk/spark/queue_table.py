@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mailboat.bulk.spark.arrow_columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.arrow_columns import ArrowColumn, batches, chosen, default_ddl
 from mailboat.bulk.spark.format_options import BatchFormat, check_options
 from mailboat.bulk.spark.history import time_of
 from mailboat.bulk.spark.log_partitions import (
@@ -31,7 +31,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.control.subscriber_directory import directory_of
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName
-from mailboat.queues.entries import Entry, decode_entries
+from mailboat.queues.entries import QueueEntry, decode_entries
 
 
 class Waiter(NamedTuple):
@@ -43,31 +43,31 @@ class Waiter(NamedTuple):
     attempts: int
     follow: tuple[AgentName, ...]
 
-    def waits_for(self, entry: Entry) -> bool:
+    def waits_for(self, entry: QueueEntry) -> bool:
         """Whether the package is in its queue."""
         return entry.offset >= self.next_offset and (not self.follow or entry.publisher in self.follow)
 
 
-class Waiting(NamedTuple):
+class WaitingPackage(NamedTuple):
     """A package and a subscriber that has not imported it."""
 
     waiter: Waiter
-    entry: Entry
+    entry: QueueEntry
 
 
-QUEUE_COLUMNS: Final[dict[str, Column[Waiting]]] = {
-    "subscriber": Column("STRING", pa.string(), lambda row: row.waiter.name),
-    "instance": Column("STRING", pa.string(), lambda row: row.waiter.instance),
-    "publisher": Column("STRING", pa.string(), lambda row: row.entry.publisher),
-    "offset": Column("BIGINT", pa.int64(), lambda row: row.entry.offset),
-    "package_id": Column("STRING", pa.string(), lambda row: row.entry.package_id),
-    "action": Column("STRING", pa.string(), lambda row: row.entry.action),
-    "first_path": Column("STRING", pa.string(), lambda row: row.entry.first_path),
-    "path_count": Column("INT", pa.int32(), lambda row: row.entry.path_count),
-    "length_bytes": Column("BIGINT", pa.int64(), lambda row: row.entry.length_bytes),
-    "appended_at": Column("TIMESTAMP", pa.timestamp("us", tz="UTC"), lambda row: time_of(row.entry.appended_ms)),
-    "user": Column("STRING", pa.string(), lambda row: row.entry.user_id),
-    "attempts": Column(
+QUEUE_COLUMNS: Final[dict[str, ArrowColumn[WaitingPackage]]] = {
+    "subscriber": ArrowColumn("STRING", pa.string(), lambda row: row.waiter.name),
+    "instance": ArrowColumn("STRING", pa.string(), lambda row: row.waiter.instance),
+    "publisher": ArrowColumn("STRING", pa.string(), lambda row: row.entry.publisher),
+    "offset": ArrowColumn("BIGINT", pa.int64(), lambda row: row.entry.offset),
+    "package_id": ArrowColumn("STRING", pa.string(), lambda row: row.entry.package_id),
+    "action": ArrowColumn("STRING", pa.string(), lambda row: row.entry.action),
+    "first_path": ArrowColumn("STRING", pa.string(), lambda row: row.entry.first_path),
+    "path_count": ArrowColumn("INT", pa.int32(), lambda row: row.entry.path_count),
+    "length_bytes": ArrowColumn("BIGINT", pa.int64(), lambda row: row.entry.length_bytes),
+    "appended_at": ArrowColumn("TIMESTAMP", pa.timestamp("us", tz="UTC"), lambda row: time_of(row.entry.appended_ms)),
+    "user": ArrowColumn("STRING", pa.string(), lambda row: row.entry.user_id),
+    "attempts": ArrowColumn(
         "INT", pa.int32(), lambda row: row.waiter.attempts if row.entry.offset == row.waiter.next_offset else 0
     ),
 }
@@ -128,11 +128,11 @@ class QueueReader(DataSourceReader):
             yield from batches(chosen(QUEUE_COLUMNS, self._columns), rows)
 
 
-def _rows(record: Record, waiters: Sequence[Waiter]) -> Iterator[Waiting]:
+def _rows(record: Record, waiters: Sequence[Waiter]) -> Iterator[WaitingPackage]:
     for entry in decode_entries((record,), None).entries:
         for waiter in waiters:
             if waiter.waits_for(entry):
-                yield Waiting(waiter, entry)
+                yield WaitingPackage(waiter, entry)
 
 
 def _waiters(workspace: Workspace) -> Iterator[Waiter]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mailboat.bulk.assembly import ports_for, recipe_for, source_of
-from mailboat.bulk.build_records import BinResult, BuildRequest, Problem, Recipe
+from mailboat.bulk.build_records import BinResult, BuildProblem, BuildRequest, Recipe
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.identity import checked_build_id, recipe_fingerprint
@@ -204,7 +204,7 @@ class _Done:
 
     def _changed(self, recipe: Recipe) -> SourceChangedError | None:
         for result in self._results.values():
-            if isinstance(result, Problem) and result.name == "SourceChanged":
+            if isinstance(result, BuildProblem) and result.name == "SourceChanged":
                 return SourceChangedError(
                     f"{recipe.source} is not what the bins were cut from, so none is published: {result.message};"
                     " split it again, and write those bins",

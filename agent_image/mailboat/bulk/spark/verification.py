@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from mailboat.bulk.source_branches import Branch, plan_branches
-from mailboat.bulk.spark.arrow_columns import Column
+from mailboat.bulk.spark.arrow_columns import ArrowColumn
 from mailboat.bulk.spark.stages import BRANCHES_PER_CORE, TASKS_PER_CORE, Stage, StageRunner, runs_of
 from mailboat.composition.source_openers import open_source
 from mailboat.content.differences import changed_parts, differences
@@ -74,11 +74,11 @@ class TargetDifference(NamedTuple):
     details: tuple[str, ...] = ()
 
 
-DIFFERENCE_COLUMNS: Final[dict[str, Column[TargetDifference]]] = {
-    "target": Column("STRING", pa.string(), lambda row: row.target),
-    "path": Column("STRING", pa.string(), lambda row: row.path),
-    "kind": Column("STRING", pa.string(), lambda row: row.kind),
-    "details": Column("ARRAY<STRING>", pa.list_(pa.string()), lambda row: row.details),
+DIFFERENCE_COLUMNS: Final[dict[str, ArrowColumn[TargetDifference]]] = {
+    "target": ArrowColumn("STRING", pa.string(), lambda row: row.target),
+    "path": ArrowColumn("STRING", pa.string(), lambda row: row.path),
+    "kind": ArrowColumn("STRING", pa.string(), lambda row: row.kind),
+    "details": ArrowColumn("ARRAY<STRING>", pa.list_(pa.string()), lambda row: row.details),
 }
 
 

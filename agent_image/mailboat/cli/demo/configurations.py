@@ -24,7 +24,7 @@ CHECK: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DemoSetting:
     """What all processes share.
 
     Attributes:
@@ -40,7 +40,7 @@ class Setting:
     storage: dict[str, Any]
 
 
-def write_configurations(setting: Setting, agents: Sequence[DemoProcess]) -> None:
+def write_configurations(setting: DemoSetting, agents: Sequence[DemoProcess]) -> None:
     """Write a configuration for each process into the home: all that `agent run --config FILE` needs."""
     for agent in agents:
         text = yaml.safe_dump(_document(setting, agent), sort_keys=False, allow_unicode=True, width=100)
@@ -54,7 +54,7 @@ def configuration_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.yaml"
 
 
-def _document(setting: Setting, agent: DemoProcess) -> dict[str, Any]:
+def _document(setting: DemoSetting, agent: DemoProcess) -> dict[str, Any]:
     shared: dict[str, Any] = dict(setting.storage)
     shared["logs"] = {"level": "warning"}
     if agent.name == AUTHOR:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from mailboat.api.client import HttpControl
-from mailboat.cli.demo.configurations import KINDS, Setting, configuration_file, write_configurations
+from mailboat.cli.demo.configurations import KINDS, DemoSetting, configuration_file, write_configurations
 from mailboat.cli.demo.demo_run import DemoPlan, DemoRun
 from mailboat.cli.demo.demo_state import (
     AUTHOR,
@@ -30,7 +30,7 @@ from mailboat.cli.demo.demo_state import (
     SubscriberProgress,
     processes_of,
 )
-from mailboat.cli.demo.outcome import Held, Outcome, held_by, next_lines, outcome_report
+from mailboat.cli.demo.outcome import DemoOutcome, Held, held_by, next_lines, outcome_report
 from mailboat.cli.demo.portions import Survey, cut, survey
 from mailboat.cli.demo.processes import agent_command
 from mailboat.cli.demo.sample_site import write_site
@@ -173,7 +173,7 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
         return home
 
 
-def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> Outcome:
+def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> DemoOutcome:
 
     folder, skipped = copy_content(source, home.path / "source")
     with closing(open_source(str(folder))) as opened:
@@ -182,7 +182,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
     if not found.nodes:
         raise UsageError(f"{source} holds nothing to publish", next_step="mailboat demo DIRECTORY")
     agents = _agents(home.path, options.subscribers)
-    setting = Setting(home.path, folder, _free_port(), options.storage)
+    setting = DemoSetting(home.path, folder, _free_port(), options.storage)
     write_configurations(setting, agents)
     screen = screen_for(sys.stdout if session.output is Output.TABLE else sys.stderr)
     with closing(screen), HttpControl(f"http://127.0.0.1:{setting.port}") as control:
@@ -206,7 +206,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
         with run.play() as state:
             held = {follower.name: _held_by_target(follower.target) for follower in state.followers}
             is_embedded = not options.storage
-            outcome = Outcome(state, found, folder, home.path, control.url, expected, held, is_embedded)
+            outcome = DemoOutcome(state, found, folder, home.path, control.url, expected, held, is_embedded)
             stays = options.stays and outcome.is_equal
             if stays:
                 screen.close()

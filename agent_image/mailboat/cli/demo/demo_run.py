@@ -17,7 +17,7 @@ from typing import Any, Final
 from mailboat.api.control import Control
 from mailboat.api.records import QueueItemView
 from mailboat.cli.demo.api_calls import Cleared, DemoRequests, Erred, Published, Seen, refused_answer
-from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, DemoState, Mistake, NextStep, decide_steps
+from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, DemoState, MistakenDelete, NextStep, decide_steps
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.processes import Child, Ended, EventPipe, Ready
 from mailboat.cli.demo.screen import NAME_WIDTH, Screen
@@ -184,7 +184,7 @@ class DemoRun:
             error = "" if view is None or view.error is None else view.error.code
             if view is not None and follower.observe(view.next_offset, view.state, error):
                 self._moved = self._clock.monotonic()
-        if self._state.mistake is Mistake.PUBLISHED and seen.blocked is not None:
+        if self._state.mistake is MistakenDelete.PUBLISHED and seen.blocked is not None:
             self._process_block(seen.blocked)
 
     def _process_block(self, item: QueueItemView) -> None:

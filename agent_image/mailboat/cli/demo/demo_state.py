@@ -108,7 +108,7 @@ class DemoProcess:
         return max((follower.position for follower in self.followers), default=0)
 
 
-class Mistake(enum.Enum):
+class MistakenDelete(enum.Enum):
     """How far the story of the mistaken delete is."""
 
     TO_COME = "to come"
@@ -144,7 +144,7 @@ class DemoState:
     began_at_seconds: float = 0.0
     pace_seconds: float = 0.0
     block_seconds: float = BLOCK_SECONDS
-    mistake: Mistake = Mistake.TO_COME
+    mistake: MistakenDelete = MistakenDelete.TO_COME
     mistaken_package: str | None = None
     blocked_at_seconds: float | None = None
     killed_when_published: int | None = None
@@ -166,15 +166,15 @@ class DemoState:
 
     def err(self, package_id: str) -> None:
         """The mistaken delete is published, as this package."""
-        self.mistake, self.mistaken_package = Mistake.PUBLISHED, package_id
+        self.mistake, self.mistaken_package = MistakenDelete.PUBLISHED, package_id
 
     def block(self) -> None:
         """The mistake blocks golden."""
-        self.mistake, self.blocked_at_seconds = Mistake.BLOCKING, self.seconds
+        self.mistake, self.blocked_at_seconds = MistakenDelete.BLOCKING, self.seconds
 
     def clear(self) -> None:
         """The mistake is dropped from golden's queue."""
-        self.mistake = Mistake.CLEARED
+        self.mistake = MistakenDelete.CLEARED
 
     def kill(self, agent: DemoProcess) -> None:
         """The victim's process was killed."""
@@ -194,7 +194,7 @@ class DemoState:
     @property
     def appended(self) -> int:
         """Packages in the log now."""
-        return self.published + (self.mistake is not Mistake.TO_COME)
+        return self.published + (self.mistake is not MistakenDelete.TO_COME)
 
     @property
     def followers(self) -> Sequence[SubscriberProgress]:
@@ -212,7 +212,7 @@ class DemoState:
         """Whether all packages are published and imported, and the clear and the restart are done."""
         return (
             self.published == self.portions
-            and (self.mistake is Mistake.CLEARED or not self.has_story)
+            and (self.mistake is MistakenDelete.CLEARED or not self.has_story)
             and all(agent.is_running for agent in self.agents)
             and (self.victim is None or self.victim.restarts == 1)
             and all(follower.position >= self.total for follower in self.followers)
@@ -238,11 +238,11 @@ def decide_steps(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:
             yield NextStep.START, agent
     if not all(agent.is_ready or agent.is_late or agent.was_killed for agent in state.agents):
         return
-    if state.has_story and state.mistake is Mistake.TO_COME and state.published >= state.portions // 2:
+    if state.has_story and state.mistake is MistakenDelete.TO_COME and state.published >= state.portions // 2:
         yield NextStep.ERR, author
     elif state.published < state.portions and state.seconds >= state.published * state.pace_seconds:
         yield NextStep.PUBLISH, author
-    if state.mistake is Mistake.BLOCKING and _has_been_seen(state):
+    if state.mistake is MistakenDelete.BLOCKING and _has_been_seen(state):
         yield NextStep.CLEAR, author
     yield from _steps_of_the_victim(state)
 

@@ -30,7 +30,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """What came out.
 
     Attributes:
@@ -73,7 +73,7 @@ def held_by(source: Source) -> Held:
     return Held(total.digest(), count)
 
 
-def outcome_report(outcome: Outcome, *, until: str = "") -> Report:
+def outcome_report(outcome: DemoOutcome, *, until: str = "") -> Report:
     """Everything, for people and programs. While the agents still run, `until` is what ends them: keys."""
     state = outcome.state
     rows = [
@@ -95,7 +95,7 @@ def outcome_report(outcome: Outcome, *, until: str = "") -> Report:
     return Report(document, [follower.name for follower in state.followers], lambda: _blocks(outcome, rows, after))
 
 
-def _row(outcome: Outcome, follower: SubscriberProgress, process: str, restarts: int) -> dict[str, Any]:
+def _row(outcome: DemoOutcome, follower: SubscriberProgress, process: str, restarts: int) -> dict[str, Any]:
     state, held = outcome.state, outcome.held[follower.name]
     return {
         "name": follower.name,
@@ -113,7 +113,7 @@ def _row(outcome: Outcome, follower: SubscriberProgress, process: str, restarts:
     }
 
 
-def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]], after: Sequence[str]) -> list[Block]:
+def _blocks(outcome: DemoOutcome, rows: Sequence[dict[str, Any]], after: Sequence[str]) -> list[Block]:
     titles = ("SUBSCRIBER", "PROCESS", "PACKAGES", "BYTES", "LAG", "RESTARTS", "CONTENT")
     columns = [Column(title, is_number=title in titles[2:6]) for title in titles]
     cells = [
@@ -131,7 +131,7 @@ def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]], after: Sequence[st
     return ["", Table(columns, cells), "", *_closing_lines(outcome, after)]
 
 
-def _closing_lines(outcome: Outcome, after: Sequence[str]) -> list[str]:
+def _closing_lines(outcome: DemoOutcome, after: Sequence[str]) -> list[str]:
     if not outcome.is_equal:
         names = outcome.different
         target = next(follower.target for follower in outcome.state.followers if follower.name == names[0])
@@ -147,12 +147,12 @@ def _closing_lines(outcome: Outcome, after: Sequence[str]) -> list[str]:
     return [*lines, "", *after]
 
 
-def next_lines(outcome: Outcome) -> list[str]:
+def next_lines(outcome: DemoOutcome) -> list[str]:
     """What to try after the agents have ended."""
     return ["Next:", *_step_lines(_next_commands(outcome))]
 
 
-def _live_lines(outcome: Outcome, until: str) -> list[str]:
+def _live_lines(outcome: DemoOutcome, until: str) -> list[str]:
     steps = _step_lines(_live_commands(outcome))
     return [
         f"All agents still run, with the dashboard at {outcome.url}/",
@@ -165,7 +165,7 @@ def _step_lines(commands: Sequence[tuple[str, str]]) -> list[str]:
     return [line for words, what in commands for line in (f"  # {what}", f"  {words}")]
 
 
-def _live_commands(outcome: Outcome) -> list[tuple[str, str]]:
+def _live_commands(outcome: DemoOutcome) -> list[tuple[str, str]]:
     """Commands that work while the agents run."""
     agent = [_program(), "--url", outcome.url]
     first = _lightest(outcome)
@@ -178,7 +178,7 @@ def _live_commands(outcome: Outcome) -> list[tuple[str, str]]:
     return [(shlex.join(words), what) for words, what in commands]
 
 
-def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
+def _next_commands(outcome: DemoOutcome) -> list[tuple[str, str]]:
     """Commands that work as they are printed, in this order; the last two run until they are stopped."""
     home = [_program(), "--home", str(outcome.home)]
     author = configuration_file(outcome.home, AUTHOR)
@@ -197,7 +197,7 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     return [(shlex.join(words), what) for words, what in commands]
 
 
-def _lightest(outcome: Outcome) -> str:
+def _lightest(outcome: DemoOutcome) -> str:
     return min(outcome.found.top.children.values(), key=lambda one: one.weight).path
 
 

@@ -27,12 +27,12 @@ class Portion:
 
 
 @dataclass(slots=True)
-class Branch:
+class WeighedNode:
     """A node with what lies below it. `weight` counts it and all below, in bytes; see `_add_up`."""
 
     path: NodePath
     weight: int = 0
-    children: dict[str, Branch] = field(default_factory=dict)
+    children: dict[str, WeighedNode] = field(default_factory=dict)
 
     def add(self, weight: int) -> None:
         """Count more bytes below it, or as its own."""
@@ -43,7 +43,7 @@ class Branch:
 class Survey:
     """What a walk over a tree found."""
 
-    top: Branch
+    top: WeighedNode
     has_root_node: bool
     nodes: int
     files: int
@@ -52,8 +52,8 @@ class Survey:
 
 def survey(nodes: Iterable[Node]) -> Survey:
     """Measure a tree, in a source's order. Needs memory for each node, not for its content."""
-    top = Branch(ROOT)
-    known: dict[NodePath, Branch] = {ROOT: top}
+    top = WeighedNode(ROOT)
+    known: dict[NodePath, WeighedNode] = {ROOT: top}
     count = files = total = 0
     has_root_node = False
     for node in nodes:
@@ -62,7 +62,7 @@ def survey(nodes: Iterable[Node]) -> Survey:
         if node.path == ROOT:
             has_root_node = True
             continue
-        branch = known[node.path] = Branch(node.path, size)
+        branch = known[node.path] = WeighedNode(node.path, size)
         known[parent_of(node.path)].children[name_of(node.path)] = branch
     _add_up(known, bytes_per_node=total // max(count, 1) + 1)
     return Survey(top, has_root_node, count, files, total)
@@ -73,7 +73,7 @@ def binary_bytes(node: Node) -> int:
     return sum(value.length_bytes for prop in node.properties for value in prop.values if isinstance(value, Binary))
 
 
-def _add_up(known: dict[NodePath, Branch], bytes_per_node: int) -> None:
+def _add_up(known: dict[NodePath, WeighedNode], bytes_per_node: int) -> None:
     """Sum up the weights. A node counts as many bytes as the average one has, so that numbers matter like sizes."""
     for path in sorted(known, key=lambda path: -path.count("/")):
         if path != ROOT:
@@ -93,12 +93,12 @@ def cut(found: Survey, wanted: int) -> Sequence[Portion]:
     return [*first, *_pack(pieces, max(1, wanted - len(first)))]
 
 
-def _take_apart(top: Branch, pieces_wanted: int) -> tuple[list[NodePath], list[Branch]]:
+def _take_apart(top: WeighedNode, pieces_wanted: int) -> tuple[list[NodePath], list[WeighedNode]]:
     """The branches that were opened, and the pieces that are left."""
     opened: list[NodePath] = [top.path]
     heap = [(-child.weight, child.path, child) for child in top.children.values()]
     heapq.heapify(heap)
-    whole: list[Branch] = []
+    whole: list[WeighedNode] = []
     while heap and len(heap) + len(whole) < pieces_wanted:
         _, path, heaviest = heapq.heappop(heap)
         if not heaviest.children:
@@ -110,7 +110,7 @@ def _take_apart(top: Branch, pieces_wanted: int) -> tuple[list[NodePath], list[B
     return opened, sorted([*whole, *(one for _, _, one in heap)], key=lambda one: one.path)
 
 
-def _pack(pieces: Sequence[Branch], wanted: int) -> list[Portion]:
+def _pack(pieces: Sequence[WeighedNode], wanted: int) -> list[Portion]:
     """Neighbours together, in order, so that every portion weighs about the same."""
     portions: list[Portion] = []
     left = sum(piece.weight for piece in pieces)

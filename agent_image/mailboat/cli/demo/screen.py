@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from mailboat.cli.demo.demo_state import DemoProcess, DemoState, Mistake
+from mailboat.cli.demo.demo_state import DemoProcess, DemoState, MistakenDelete
 from mailboat.cli.output import bytes_text
 from mailboat.cli.tables import printable
 
@@ -131,7 +131,7 @@ def _remarks(agent: DemoProcess, state: DemoState) -> Sequence[str]:
         return ["killed"]
     if not agent.is_ready:
         return ["starting"]
-    if state.mistake is Mistake.BLOCKING:
+    if state.mistake is MistakenDelete.BLOCKING:
         errors = [follower.error for follower in agent.followers if follower.error]
         return ["BLOCKED"] if errors else ["waits for golden"]
     return ["current"] if agent.slowest >= state.appended else []

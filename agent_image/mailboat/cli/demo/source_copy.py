@@ -35,7 +35,7 @@ class SkippedEntries:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SourceEntry:
     """A file or folder that content can hold: its place below the root, and where its bytes are."""
 
     relative: str
@@ -58,7 +58,7 @@ def copy_content(source: Path, copy: Path) -> tuple[Path, SkippedEntries]:
     return copy, skipped
 
 
-def _copy(entry: Entry, place: Path) -> None:
+def _copy(entry: SourceEntry, place: Path) -> None:
     if entry.is_folder:
         place.mkdir()
         return
@@ -68,7 +68,7 @@ def _copy(entry: Entry, place: Path) -> None:
         shutil.copyfile(entry.disk, place)
 
 
-def _entries(root: str, skipped: SkippedEntries) -> Iterator[Entry]:
+def _entries(root: str, skipped: SkippedEntries) -> Iterator[SourceEntry]:
     """Everything that can be published, parents first."""
     top = os.stat(root)  # noqa: PTH116  # as below
     todo = [("", root, frozenset({(top.st_dev, top.st_ino)}))]
@@ -93,7 +93,7 @@ def _entries(root: str, skipped: SkippedEntries) -> Iterator[Entry]:
             if is_folder and here in trail:
                 skipped.add(f"{inner} is a link to a folder that it lies in")
                 continue
-            yield Entry(inner, f"{folder}/{name}", is_folder)
+            yield SourceEntry(inner, f"{folder}/{name}", is_folder)
             if is_folder:
                 todo.append((inner, f"{folder}/{name}", trail | {here}))
 

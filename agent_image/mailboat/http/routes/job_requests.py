@@ -41,14 +41,14 @@ from mailboat.http.ports import (
     operation,
     with_headers,
 )
-from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
+from mailboat.jobs.source import CallId, ClaimedCall, Offer, PollResult
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
     MAX_BATCH,
+    AttemptOutcome,
     JobAction,
     JobResult,
     NewJob,
-    Outcome,
     Priority,
     QueueKind,
     QueueSettings,
@@ -186,7 +186,7 @@ class QueueOrder:
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
-class SuspendOrder:
+class QueueSuspendOrder:
     """A suspension.
 
     Attributes:
@@ -366,7 +366,7 @@ async def remove_job_queue(queue: QueuePath, ports: Ports, call: CurrentCall) ->
 
 @router.post("/queues/{queue}/suspend", **operation(Verb.ADMIN, "Suspend a queue", example=QUEUE_CHANGE, also=(404,)))
 async def suspend_job_queue(
-    queue: QueuePath, ports: Ports, call: CurrentCall, order: SuspendOrder | None = None
+    queue: QueuePath, ports: Ports, call: CurrentCall, order: QueueSuspendOrder | None = None
 ) -> QueueChangeView:
     """No further jobs start; running ones go on."""
     call.concerns({"queue": queue})
@@ -497,7 +497,7 @@ def decode_payload(data: object, payload: str | None) -> bytes:
 
 def _result(order: ResultOrder) -> JobResult:
     delay_ms = None if order.delay_seconds is None else int(order.delay_seconds * 1000)
-    outcome = Outcome[order.outcome.upper()]
+    outcome = AttemptOutcome[order.outcome.upper()]
     return JobResult(parse_job_id(order.job), Token(order.token), outcome, delay_ms, order.message)
 
 
@@ -516,7 +516,7 @@ def _turn_view(polled: PollResult, told: set[CallId]) -> TurnView:
     )
 
 
-def _claimed_view(claimed: Claimed) -> ClaimedView:
+def _claimed_view(claimed: ClaimedCall) -> ClaimedView:
     return ClaimedView(
         show_job_id(claimed.call.job),
         claimed.call.token,

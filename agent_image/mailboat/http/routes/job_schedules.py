@@ -21,7 +21,7 @@ from mailboat.http.routes.job_requests import (
     PriorityName,
     decode_payload,
 )
-from mailboat.model.jobs import DEFAULT_LEASE_MS, Missed, NewJob, Priority, Schedule, parse_topic
+from mailboat.model.jobs import DEFAULT_LEASE_MS, MissedFirings, NewJob, Priority, Schedule, parse_topic
 
 router = APIRouter(prefix="/api/v1/jobs/schedules", tags=["jobs"])
 _MAX_EVERY_MS: Final = 366 * 24 * 3600 * 1000
@@ -103,7 +103,7 @@ async def set_job_schedule(
     """Creates the schedule, or replaces it. Setting it again as it is changes nothing, also not its next due time."""
     call.concerns({"schedule": schedule})
     times = order.cron, order.zone, order.every_ms, order.at_ms
-    wanted = Schedule(schedule, _new_job(order.job), *times, Missed[order.missed.upper()])
+    wanted = Schedule(schedule, _new_job(order.job), *times, MissedFirings[order.missed.upper()])
     return await run_in_threadpool(ports.jobs.set_schedule, wanted)
 
 

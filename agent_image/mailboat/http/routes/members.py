@@ -57,7 +57,7 @@ Follow = Annotated[bool, Query(description="Stay connected and send later events
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
-class SuspendOrder:
+class SubscriberSuspendOrder:
     """What a suspension asks for.
 
     Attributes:
@@ -148,10 +148,10 @@ def show_subscriber_history(subscriber: SubscriberNameText, ports: Ports, instan
     **operation(Verb.CLEAR, "Suspend the imports of a subscriber", example=SUSPENDED, also=(404,), status=202),
 )
 async def suspend_subscriber(
-    subscriber: QueueNameText, ports: Ports, call: CurrentCall, order: SuspendOrder | None = None
+    subscriber: QueueNameText, ports: Ports, call: CurrentCall, order: SubscriberSuspendOrder | None = None
 ) -> CommandView:
     """The subscriber imports nothing more once it has answered `done`; it keeps its position through restarts."""
-    asked = SuspendOrder() if order is None else order
+    asked = SubscriberSuspendOrder() if order is None else order
     sent = await run_in_threadpool(ports.control.suspend, subscriber, asked.seconds)
     return await answered(ports, call, sent, asked.wait_seconds)
 

@@ -53,7 +53,7 @@ _NEWEST_VERSION: Final = 63  # APPNOTE 6.3.x; what a later one means is unknown
 _DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
 
 
-class Entry(NamedTuple):
+class ZipEntry(NamedTuple):
     """One entry of the central directory, checked.
 
     Attributes:
@@ -77,7 +77,7 @@ class Entry(NamedTuple):
     header_offset: int
 
 
-class Archive:
+class ZipArchive:
     """An open zip."""
 
     def __init__(self, stream: BinaryIO, length_bytes: int, limits: LimitsConfig) -> None:
@@ -97,7 +97,7 @@ class Archive:
         self._ends = _check_overlaps(self.entries, tail.directory_offset)
         self._compared: set[int] = set()
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: ZipEntry) -> bytes:
         """The content of an entry, checked. Raises: PackageCorruptError."""
         packed = self.read_packed(entry)
         content = packed if entry.method == STORED else _inflate(entry, packed)
@@ -107,17 +107,17 @@ class Archive:
             )
         return content
 
-    def read_packed(self, entry: Entry) -> bytes:
+    def read_packed(self, entry: ZipEntry) -> bytes:
         """The bytes of an entry as they are in the zip, not checked but for the header before them."""
         start = self.data_offset(entry)
         self._stream.seek(start)
         return self._stream.read(entry.packed_bytes)
 
-    def open(self, entry: Entry) -> BinaryIO:
+    def open(self, entry: ZipEntry) -> BinaryIO:
         """A stream over an entry; size and checksum are checked at its end. Raises: PackageCorruptError, also later."""
         return io.BufferedReader(_EntryStream(self, entry), CHUNK_BYTES)
 
-    def data_offset(self, entry: Entry) -> int:
+    def data_offset(self, entry: ZipEntry) -> int:
         """Where the data begins, after the local header was compared. Raises: PackageCorruptError."""
         self._stream.seek(entry.header_offset)
         raw_name = entry.raw_name
@@ -163,7 +163,7 @@ class Archive:
         self._stream.seek(offset)
         return self._stream.read(length)
 
-    def _check_late_sizes(self, entry: Entry, stated: tuple[int, int, int], start: int, extra_length: int) -> None:
+    def _check_late_sizes(self, entry: ZipEntry, stated: tuple[int, int, int], start: int, extra_length: int) -> None:
         """Sizes that the local header does not have stand in its extra field or behind the data."""
         if _WIDE in stated[1:]:
             extra = self.read_at(start - extra_length, extra_length)
@@ -179,7 +179,7 @@ class Archive:
         if stated != expected:
             raise PackageCorruptError("the sizes of an entry differ from the central directory", entry=entry.name)
 
-    def _descriptor(self, entry: Entry, offset: int) -> tuple[int, int, int]:
+    def _descriptor(self, entry: ZipEntry, offset: int) -> tuple[int, int, int]:
         found = self.read_at(offset, min(24, self._ends[entry.header_offset] - offset))
         # The signature is optional, and sizes have four or eight bytes (APPNOTE 4.3.9).
         fields = found[4:] if found[:4] == _DESCRIPTOR_SIGNATURE else found
@@ -194,7 +194,7 @@ class Archive:
 class _EntryStream(io.RawIOBase):
     """Unpacks an entry piece by piece; several may be open over one zip."""
 
-    def __init__(self, archive: Archive, entry: Entry) -> None:
+    def __init__(self, archive: ZipArchive, entry: ZipEntry) -> None:
         super().__init__()
         self._archive = archive
         self._entry = entry
@@ -264,7 +264,7 @@ def _is_other_reading(changed_flags: int, raw_name: bytes) -> bool:
     return bool(changed_flags & _COMPARED_FLAGS or (changed_flags & _UTF8_FLAG and not raw_name.isascii()))
 
 
-def _inflate(entry: Entry, packed: bytes) -> bytes:
+def _inflate(entry: ZipEntry, packed: bytes) -> bytes:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         # One byte more than claimed: what goes on is refused, and never unpacked as a whole.
@@ -279,9 +279,9 @@ def _inflate(entry: Entry, packed: bytes) -> bytes:
 # ------------------------------------------------------------------------------------------------ central directory
 
 
-def _read_directory(tail: Tail, limits: LimitsConfig) -> dict[str, Entry]:
+def _read_directory(tail: Tail, limits: LimitsConfig) -> dict[str, ZipEntry]:
     directory, at = tail.directory, 0
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ZipEntry] = {}
     total, packed_total = 0, 0
     for _ in range(tail.entry_count):
         entry, at = _read_entry(directory, at, tail.directory_offset)
@@ -310,7 +310,7 @@ def _read_directory(tail: Tail, limits: LimitsConfig) -> dict[str, Entry]:
     return entries
 
 
-def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
+def _read_entry(directory: bytes, at: int, limit: int) -> tuple[ZipEntry, int]:
     if at + CENTRAL.size > len(directory):
         raise PackageCorruptError("the central directory is cut off")
     fields = CENTRAL.unpack_from(directory, at)
@@ -333,7 +333,7 @@ def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
         raise PackageCorruptError("an entry's sizes contradict each other", entry=name)
     if offset + LOCAL.size + name_length + packed > limit:
         raise PackageCorruptError("an entry lies beyond the package", entry=name)
-    return Entry(name, raw_name, flags, method, crc, packed, size, offset), end
+    return ZipEntry(name, raw_name, flags, method, crc, packed, size, offset), end
 
 
 def _checked_name(raw: bytes) -> str:
@@ -376,7 +376,7 @@ def _check_ratio(name: str | None, size: int, packed: int, limits: LimitsConfig)
         )
 
 
-def _check_overlaps(entries: dict[str, Entry], directory_offset: int) -> dict[int, int]:
+def _check_overlaps(entries: dict[str, ZipEntry], directory_offset: int) -> dict[int, int]:
     """Where the next thing begins, by the offset of each local header. Raises: PackageCorruptError for an overlap."""
     ends: dict[int, int] = {}
     end = directory_offset

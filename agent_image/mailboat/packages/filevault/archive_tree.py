@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.packages.filevault.archive_reader import Archive, Entry
+from mailboat.packages.filevault.archive_reader import ZipArchive, ZipEntry
 from mailboat.packages.filevault.filter_xml import FILTER_XML
 from mailboat.packages.filevault.names import directory_name
 from mailboat.packages.filevault.properties import PROPERTIES_XML
@@ -18,7 +18,7 @@ CONTENT_ROOT: Final = "jcr_root"
 READ_ANYWAY: Final = frozenset({FILTER_XML, PROPERTIES_XML})
 HASH_CHUNK_BYTES: Final = 256 * 1024
 
-_Folder = dict[str, "Entry | _Folder"]
+_Folder = dict[str, "ZipEntry | _Folder"]
 """What is in a folder, by name. Names alone are held: the paths of all folders are many times as long as the zip."""
 _ITSELF: Final = ""
 """The name under which a folder holds its own entry, where it has one."""
@@ -29,7 +29,7 @@ class ArchiveFile:
 
     __slots__ = ("_archive", "_entry", "entry", "size_bytes")
 
-    def __init__(self, archive: Archive, entry: Entry) -> None:
+    def __init__(self, archive: ZipArchive, entry: ZipEntry) -> None:
         """Stand for an entry."""
         self._archive = archive
         self._entry = entry
@@ -66,7 +66,7 @@ class ArchiveDirectory:
 
     __slots__ = ("_archive", "_directories", "_files", "_folder", "entry", "is_explicit")
 
-    def __init__(self, archive: Archive, entry: str, folder: _Folder) -> None:
+    def __init__(self, archive: ZipArchive, entry: str, folder: _Folder) -> None:
         """Stand for a folder; `entry` is its path in the zip."""
         self.entry = entry
         self.is_explicit = _ITSELF in folder
@@ -93,7 +93,7 @@ class ArchiveDirectory:
         return self._directories
 
 
-def content_root(archive: Archive, top: str = CONTENT_ROOT) -> ArchiveDirectory:
+def content_root(archive: ZipArchive, top: str = CONTENT_ROOT) -> ArchiveDirectory:
     """The tree below `jcr_root`, or below a directory in it; empty if absent. Raises: PackageCorruptError."""
     root: _Folder = {}
     by_path, below = {top: root}, f"{top}/"
@@ -111,7 +111,7 @@ def content_root(archive: Archive, top: str = CONTENT_ROOT) -> ArchiveDirectory:
     return ArchiveDirectory(archive, top, root)
 
 
-def is_all_below(archive: Archive, top: str) -> bool:
+def is_all_below(archive: ZipArchive, top: str) -> bool:
     """Whether a package has content, and all of it is below one directory."""
     below, is_any = f"{top}/", False
     for name in archive.entries:
@@ -144,5 +144,5 @@ def _enter(folder: _Folder, path: str) -> _Folder:
     return folder
 
 
-def _is_both(entry: Entry) -> PackageCorruptError:
+def _is_both(entry: ZipEntry) -> PackageCorruptError:
     return PackageCorruptError("an entry is both a file and a directory", entry=entry.name)

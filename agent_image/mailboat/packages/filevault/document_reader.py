@@ -2,7 +2,7 @@
 
 An element is a node when it has attributes, and only a place in its parent's order when it has none. What an attribute
 says is understood later (`elements.py`), when the node is wanted. Comments and text mean nothing, as in FileVault. The
-processing instruction `mailboat` says what a DocView can't, and what Jackrabbit passes over: see `Mark`.
+processing instruction `mailboat` says what a DocView can't, and what Jackrabbit passes over: see `ElementMark`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_DOCUMENT_ATTRIBUTES: Final = 250_000
 SurveyPrefixes = Callable[[], Iterable[tuple[str, str]]]
 
 
-class Mark(enum.StrEnum):
+class ElementMark(enum.StrEnum):
     """What a processing instruction within an element says of its node."""
 
     ORDERED = "ordered"
@@ -49,7 +49,7 @@ class Mark(enum.StrEnum):
     """This jcr:content is a node of its own, not the unfolded half of a plain file."""
 
 
-_MARKS: Final = frozenset(Mark)
+_MARKS: Final = frozenset(ElementMark)
 
 
 class Element:

@@ -24,7 +24,7 @@ from mailboat.model.nodes import (
 )
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE, AttributePlan, is_refused_name
-from mailboat.packages.filevault.document_reader import Mark
+from mailboat.packages.filevault.document_reader import ElementMark
 from mailboat.packages.filevault.docview import ParsedValues, parse_values
 from mailboat.wire.node_bodies import encode_node, encode_texts
 from mailboat.wire.shapes import Columns
@@ -164,9 +164,9 @@ def parse_text(node_text: NodeText, name: str, text: str) -> ParsedValues:
 
 def child_order(node_text: NodeText, primary_type: str) -> tuple[str, ...] | None:
     """Return the order of children by a node's elements and marks. Raises: PackageCorruptError."""
-    if Mark.ORDERED in node_text.marks:
+    if ElementMark.ORDERED in node_text.marks:
         return node_text.elements
-    if Mark.UNORDERED in node_text.marks or not node_text.elements or primary_type in UNORDERED_TYPES:
+    if ElementMark.UNORDERED in node_text.marks or not node_text.elements or primary_type in UNORDERED_TYPES:
         return None
     return node_text.elements
 

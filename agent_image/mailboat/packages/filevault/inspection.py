@@ -10,7 +10,7 @@ from typing import BinaryIO, Final
 
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import MailboatError
-from mailboat.packages.filevault.archive_reader import Archive, Entry
+from mailboat.packages.filevault.archive_reader import ZipArchive, ZipEntry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
@@ -52,13 +52,13 @@ def _tried(check: Callable[..., None], *arguments: object) -> list[MailboatError
     return []
 
 
-def _read_through(archive: Archive, entry: Entry) -> None:
+def _read_through(archive: ZipArchive, entry: ZipEntry) -> None:
     with archive.open(entry) as content:
         while content.read(PIECE_BYTES):
             pass
 
 
-def _read_metadata(archive: Archive) -> None:
+def _read_metadata(archive: ZipArchive) -> None:
     if PROPERTIES_XML in archive.entries:
         check_properties(parse_properties(archive.read(archive.entries[PROPERTIES_XML])))
     if FILTER_XML in archive.entries:

@@ -34,7 +34,7 @@ from mailboat.packages.filevault.document_reader import (
     MAX_DOCUMENT_ELEMENTS,
     PROBE_BYTES,
     ROOT_NAME,
-    Mark,
+    ElementMark,
     is_docview,
 )
 from mailboat.packages.filevault.document_text import (
@@ -429,8 +429,8 @@ class Layout:
         if len(kept) == len(node.child_order):
             return
         closed.node = replace(node, child_order=kept)
-        if not kept and Mark.ORDERED not in closed.marks:
-            closed.marks.append(Mark.ORDERED)
+        if not kept and ElementMark.ORDERED not in closed.marks:
+            closed.marks.append(ElementMark.ORDERED)
         if self._settings.on_shortened is not None:
             self._settings.on_shortened(replace(closed.whole or node, child_order=kept))
 
@@ -484,10 +484,10 @@ def _attribute_count(node: Node) -> int:
 def _marks(node: Node, around: list[_Open]) -> Iterator[str]:
     order = node.child_order
     if order is not None and (not order or node.primary_type in UNORDERED_TYPES):
-        yield Mark.ORDERED
+        yield ElementMark.ORDERED
     is_content = name_of(node.path) == CONTENT_NODE and node.primary_type == RESOURCE_TYPE
     if is_content and around and _is_file_above(around[-1].node, node):
-        yield Mark.SEPARATE
+        yield ElementMark.SEPARATE
 
 
 def _is_file_above(above: Node, node: Node) -> bool:
@@ -500,7 +500,7 @@ def _children_texts(closed: _Open, named: Iterable[str]) -> tuple[list[str], lis
     if order is None:
         children = [*closed.inlined.values(), *(f"<{xml_name(name)}/>" for name in named)]
         if children and closed.node.primary_type not in UNORDERED_TYPES:
-            marks.append(Mark.UNORDERED)
+            marks.append(ElementMark.UNORDERED)
         return children, marks
     texts = dict(closed.inlined)
     listed = [texts.pop(name, "") or f"<{xml_name(name)}/>" for name in order]

@@ -20,7 +20,7 @@ from mailboat.model.filters import MAX_RULES, FilterSet, WorkspaceFilter
 from mailboat.model.namespaces import SingleNamespaces
 from mailboat.model.nodes import FILE_TYPE, Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath, is_within, parse_path, paths_above
-from mailboat.packages.filevault.archive_reader import Archive
+from mailboat.packages.filevault.archive_reader import ZipArchive
 from mailboat.packages.filevault.archive_tree import (
     ArchiveDirectory,
     content_root,
@@ -64,7 +64,7 @@ class VaultPackage:
 
     def __init__(
         self,
-        archive: Archive,
+        archive: ZipArchive,
         limits: LimitsConfig,
         settings: ReadingSettings,
         survey: SurveyPrefixes | None = None,
@@ -341,12 +341,12 @@ def refer_to(references: ReferenceCodec, open_blob: OpenBinary | None) -> Refer:
     return refer
 
 
-def open_archive(stream: BinaryIO, limits: LimitsConfig) -> Archive:
+def open_archive(stream: BinaryIO, limits: LimitsConfig) -> ZipArchive:
     """Open a zip that fills a seekable stream. Raises: PackageCorruptError, LimitExceededError, PathRefusedError."""
-    return Archive(stream, stream.seek(0, io.SEEK_END), limits)
+    return ZipArchive(stream, stream.seek(0, io.SEEK_END), limits)
 
 
-def _read_properties(archive: Archive, settings: ReadingSettings) -> dict[str, str]:
+def _read_properties(archive: ZipArchive, settings: ReadingSettings) -> dict[str, str]:
     entry = archive.entries.get(PROPERTIES_XML)
     if entry is None:
         return {}

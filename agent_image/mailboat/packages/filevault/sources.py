@@ -24,7 +24,7 @@ from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NamespaceTable, SingleNamespaces
 from mailboat.model.nodes import Node, ordered_names
 from mailboat.model.paths import ROOT, NodePath, paths_above
-from mailboat.packages.filevault.archive_reader import Archive
+from mailboat.packages.filevault.archive_reader import ZipArchive
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT, content_root
 from mailboat.packages.filevault.checkout import CheckoutDirectory
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, declarations_in
@@ -61,7 +61,7 @@ _Above = tuple[NodePath, NodeText | None]
 """A node above covered ones, and what defines it; None for a mere directory."""
 
 
-class Metadata(NamedTuple):
+class PackageMetadata(NamedTuple):
     """What `META-INF` says of a source.
 
     Attributes:
@@ -84,8 +84,8 @@ class VaultSource:
         aggregates: Aggregates,
         directory: VaultDirectory,
         stream: BinaryIO | None,
-        metadata: Metadata,
-        archive: Archive | None = None,
+        metadata: PackageMetadata,
+        archive: ZipArchive | None = None,
     ) -> None:
         """Read below `directory`; `stream` is closed with the source, and `metadata` is of `archive` or checkout."""
         self.uri = uri
@@ -257,7 +257,7 @@ def _opened_checkout(folder: Path) -> VaultSource:
     properties = {} if content is None else parse_properties(content)
     check_properties(properties)
     # A root `/` stays: who publishes a checkout owns all of it, and a node that is removed at its top is a deletion.
-    metadata = Metadata(_files_of(folder / _META), owned, properties)
+    metadata = PackageMetadata(_files_of(folder / _META), owned, properties)
     return VaultSource(str(folder), aggregates, directory, None, metadata)
 
 
@@ -301,7 +301,7 @@ def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blo
     if owned is not None and is_of_everything(owned):
         owned = imported_filter(owned, package.properties, aggregates, directory)
     files = [name for name in archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
-    metadata = Metadata(files, owned, package.properties)
+    metadata = PackageMetadata(files, owned, package.properties)
     return VaultSource(str(file), aggregates, directory, stream, metadata, archive)
 
 

@@ -24,7 +24,7 @@ from mailboat_operator.kinds.distribution.spec import (
 )
 from mailboat_operator.kinds.finished import pause_after_finishing, plan_finished
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.plan.actions import Action, Plan, Report, RequestPackage, Severity
+from mailboat_operator.plan.actions import Action, Plan, RecordEvent, RequestPackage, Severity
 from mailboat_operator.plan.findings import Finding, is_paused, plan_status, ready, stalled, under_way, whole_seconds
 from mailboat_operator.workload.fleet import is_of_pool, listed, reason_and_message, subscribers_of
 
@@ -188,7 +188,7 @@ def _followed(
         reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {listed(waiting, _SHOWN)}"
         # one Event, although the text changes with each member
         if not any(condition.reason == reason for condition in distribution.status.conditions):
-            reports = (Report(Severity.WARNING, reason, text),)
+            reports = (RecordEvent(Severity.WARNING, reason, text),)
     findings = [*under_way(reason, text), _distributed(ConditionStatus.FALSE, reason, text)]
     plan = _plan(distribution, status, findings, now)
     pause = _until_late(distribution, _pause(status.published_at, now), now)
@@ -201,11 +201,11 @@ def _finished(
     if problem is None:
         status = replace(status, state=DistributionState.DISTRIBUTED, finished_at=whole_seconds(now))
         findings = [*ready(text, DISTRIBUTED), _distributed(ConditionStatus.TRUE, DISTRIBUTED, text)]
-        report = Report(Severity.NORMAL, DISTRIBUTED, text)
+        report = RecordEvent(Severity.NORMAL, DISTRIBUTED, text)
     else:
         status = replace(status, state=DistributionState.FAILED, finished_at=whole_seconds(now))
         findings = [*stalled(problem, text), _distributed(ConditionStatus.FALSE, problem, text)]
-        report = Report(Severity.WARNING, problem, text)
+        report = RecordEvent(Severity.WARNING, problem, text)
     plan = _plan(distribution, status, findings, now)
     return replace(plan, actions=(report,), again_seconds=pause_after_finishing(distribution))
 

@@ -12,7 +12,7 @@ from mailboat.frozen import Frozen
 from mailboat_operator.definition.conditions import Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CANT_BE_CONTENT, CONTENT_PATH, can_be_content, can_be_content_in_cel
-from mailboat_operator.definition.kind import AGE, REASON, Column, Kind
+from mailboat_operator.definition.kind import AGE, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 
 MAX_PATHS = 500
@@ -131,11 +131,11 @@ DISTRIBUTION = Kind(
     "mbdist",
     Distribution,
     (
-        Column("Action", ".spec.action", text="The request."),
-        Column("State", ".status.state", text="State of the request."),
+        PrinterColumn("Action", ".spec.action", text="The request."),
+        PrinterColumn("State", ".status.state", text="State of the request."),
         REASON,
-        Column("Done", ".status.done", text="Subscribers that imported it, of all."),
-        Column("Offset", ".status.offset", "integer", "Offset of the package in the journal."),
+        PrinterColumn("Done", ".status.done", text="Subscribers that imported it, of all."),
+        PrinterColumn("Offset", ".status.offset", "integer", "Offset of the package in the journal."),
         AGE,
     ),
     "One request to a publisher, and its progress.",

@@ -27,8 +27,8 @@ from mailboat_operator.plan.actions import (
     Action,
     Hold,
     Plan,
+    RecordEvent,
     RemoveQueue,
-    Report,
     SetQueue,
     Severity,
     SuspendQueue,
@@ -192,7 +192,7 @@ def _changes(queue: JobQueue, view: JobQueueView | None) -> Iterator[Action]:
         yield SetQueue(wanted)
         if view is not None and is_applied:
             message = f"queue {wanted.name}: reverted a change by another client"
-            yield Report(Severity.WARNING, "DriftCorrected", message)
+            yield RecordEvent(Severity.WARNING, "DriftCorrected", message)
     is_suspended = view is not None and view.suspended
     if queue.spec.suspend and not is_suspended:
         yield SuspendQueue(wanted.name, suspended=True)
@@ -262,11 +262,11 @@ def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:
     reason = reason_to_keep(queue, seen.publisher, seen.error)
     reason = "another JobQueue keeps it" if seen.owner is not None else reason
     if reason is not None:
-        report = Report(Severity.WARNING, "QueueRetained", f"queue {name} is kept: {reason}")
+        report = RecordEvent(Severity.WARNING, "QueueRetained", f"queue {name} is kept: {reason}")
         return Plan((Hold(is_held=False), report), None)
     if _view(queue, seen) is None:
         return Plan((Hold(is_held=False),), None)
-    report = Report(Severity.NORMAL, "QueueDeleted", f"queue {name} and its queued jobs are deleted")
+    report = RecordEvent(Severity.NORMAL, "QueueDeleted", f"queue {name} and its queued jobs are deleted")
     return Plan((RemoveQueue(name), Hold(is_held=False), report), None)
 
 

@@ -21,7 +21,7 @@ from mailboat_operator.definition.forms import (
     PYTHON_MODULE,
     SCALE_DOWN,
 )
-from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
+from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.workload.template import (
     Mount,
@@ -261,12 +261,12 @@ JOB_QUEUE = Kind(
     (
         READY,
         REASON,
-        Column("Queued", ".status.queued", "integer", "Jobs that wait."),
-        Column("Active", ".status.active", "integer", "Calls that run."),
-        Column("Oldest", ".status.oldestAt", "date", "How long the oldest due job waits."),
-        Column("Workers", ".status.workers", "integer", "Live workers."),
-        Column("Given-Up", ".status.givenUp", "integer", "Jobs that used up their retries."),
-        Column("Due", ".status.due", "integer", "Calls that could start now.", is_wide=True),
+        PrinterColumn("Queued", ".status.queued", "integer", "Jobs that wait."),
+        PrinterColumn("Active", ".status.active", "integer", "Calls that run."),
+        PrinterColumn("Oldest", ".status.oldestAt", "date", "How long the oldest due job waits."),
+        PrinterColumn("Workers", ".status.workers", "integer", "Live workers."),
+        PrinterColumn("Given-Up", ".status.givenUp", "integer", "Jobs that used up their retries."),
+        PrinterColumn("Due", ".status.due", "integer", "Calls that could start now.", is_wide=True),
         AGE,
     ),
     "A queue of durable jobs in a journal, and the workers that run them.",

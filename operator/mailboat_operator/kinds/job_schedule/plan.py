@@ -14,7 +14,7 @@ from typing import Final
 from mailboat.api.job_views import JobScheduleView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
-from mailboat.model.jobs import Missed, NewJob, Schedule
+from mailboat.model.jobs import MissedFirings, NewJob, Schedule
 
 from mailboat_operator.kinds.agent_obstacles import agent_problem, awaited_error, reason_to_keep
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
@@ -23,8 +23,8 @@ from mailboat_operator.plan.actions import (
     Action,
     Hold,
     Plan,
+    RecordEvent,
     RemoveSchedule,
-    Report,
     SetSchedule,
     Severity,
     is_held,
@@ -73,7 +73,7 @@ def schedule_of(schedule: JobSchedule) -> Schedule:
         zone=spec.time_zone,
         every_ms=0 if spec.every_seconds is None else round(spec.every_seconds * _MILLISECONDS),
         at_ms=0 if spec.at is None else round(spec.at.timestamp() * _MILLISECONDS),
-        missed=Missed[spec.missed.upper()],
+        missed=MissedFirings[spec.missed.upper()],
     )
 
 
@@ -110,7 +110,7 @@ def _changes(schedule: JobSchedule, view: JobScheduleView | None, digest: str) -
     if not is_applied:
         return (SetSchedule(wanted),)
     message = f"schedule {wanted.name}: reverted a change by another client"
-    return (SetSchedule(wanted), Report(Severity.WARNING, "DriftCorrected", message))
+    return (SetSchedule(wanted), RecordEvent(Severity.WARNING, "DriftCorrected", message))
 
 
 def _shown(schedule: Schedule) -> tuple[object, ...]:
@@ -133,7 +133,7 @@ def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
     reason = reason_to_keep(schedule, seen.publisher, seen.error)
     if reason is not None:
         text = f"schedule {name} stays in the journal: {reason}; `mailboat jobs unschedule {name}` removes it"
-        return Plan((Hold(is_held=False), Report(Severity.WARNING, "ScheduleRetained", text)), None)
+        return Plan((Hold(is_held=False), RecordEvent(Severity.WARNING, "ScheduleRetained", text)), None)
     # the record before the finalizer: after a crash in between the object is still there, and finds its schedule gone
     removal = () if _view(schedule, seen) is None else (RemoveSchedule(name),)
     return Plan((*removal, Hold(is_held=False)), None)

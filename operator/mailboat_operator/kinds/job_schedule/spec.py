@@ -13,7 +13,7 @@ from mailboat.frozen import Frozen
 from mailboat_operator.definition.conditions import Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CRON, DURATION_OF_SECONDS, JOB_TOPIC, LABEL, TIME_ZONE
-from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
+from mailboat_operator.definition.kind import AGE, READY, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 
 LARGEST_DATA = 16_384
@@ -90,10 +90,10 @@ JOB_SCHEDULE = Kind(
     (
         READY,
         REASON,
-        Column("Topic", ".spec.topic", text="Topic of the job."),
-        Column("Cron", ".spec.cron", text="Due times."),
-        Column("Every", ".spec.every", text="Time between two due times."),
-        Column("Next", ".status.nextAt", text="Next due time."),
+        PrinterColumn("Topic", ".spec.topic", text="Topic of the job."),
+        PrinterColumn("Cron", ".spec.cron", text="Due times."),
+        PrinterColumn("Every", ".spec.every", text="Time between two due times."),
+        PrinterColumn("Next", ".status.nextAt", text="Next due time."),
         AGE,
     ),
     "A job that is added at due times.",

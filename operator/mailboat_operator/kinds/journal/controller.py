@@ -12,7 +12,7 @@ from mailboat.errors import (
 )
 from mailboat.model.messages import TopicRole
 
-from mailboat_operator.broker_connections import Connection
+from mailboat_operator.broker_connections import BrokerConnection
 from mailboat_operator.brokers import Credentials, entry_of, word_of
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.journal.agent_config import journal_mounts
@@ -33,7 +33,7 @@ async def observe_journal(reader: ClusterReader, journal: Journal) -> JournalObs
     return JournalObservation(found, children, reclaimed, reader.now)
 
 
-async def connect(reader: ClusterReader, journal: Journal) -> Connection:
+async def connect(reader: ClusterReader, journal: Journal) -> BrokerConnection:
     """A connection with the credentials of this moment, so that rotated ones are used at once.
 
     Raises: SecretMissingError, SecretMalformedError; ClusterUnavailableError, ClusterRefusedError.

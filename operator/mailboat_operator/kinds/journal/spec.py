@@ -23,7 +23,7 @@ from mailboat_operator.definition.forms import (
     TOPIC_PREFIX,
     URL,
 )
-from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
+from mailboat_operator.definition.kind import AGE, READY, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.kinds.topic.spec import JournalRole
 
@@ -268,8 +268,8 @@ JOURNAL = Kind(
     (
         READY,
         REASON,
-        Column("Topics", ".status.topicsReady", text="Topics with the declared configuration, out of all."),
-        Column("Brokers", ".status.brokers", "integer", "Number of brokers."),
+        PrinterColumn("Topics", ".status.topicsReady", text="Topics with the declared configuration, out of all."),
+        PrinterColumn("Brokers", ".status.brokers", "integer", "Number of brokers."),
         AGE,
     ),
     "Brokers, a blob store and the topics of a journal.",

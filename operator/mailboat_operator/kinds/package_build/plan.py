@@ -26,7 +26,7 @@ from mailboat_operator.kinds.package_build.prerequisites import (
 from mailboat_operator.kinds.package_build.spark_state import Application, ApplicationState, application_of
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild, PackageBuildStatus
 from mailboat_operator.kinds.package_build.timetable import BuildRuns, plan_timetable
-from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
+from mailboat_operator.plan.actions import Action, Apply, Plan, RecordEvent, Severity
 from mailboat_operator.plan.children import deletion, plan_children
 from mailboat_operator.plan.findings import Finding, plan_status, ready, stalled, suspended, under_way, whole_seconds
 
@@ -163,7 +163,9 @@ def _completed(build: PackageBuild, seen: BuildObservation, status: PackageBuild
     if status.packages_done != status.packages_total:
         status = replace(status, packages_done=None, packages_total=None, packages=None)
     status = replace(status, phase=BuildPhase.COMPLETED, finished_at=whole_seconds(seen.context.now))
-    return _ended(build, _plan(build, status, ready(text, COMPLETE), seen), Report(Severity.NORMAL, COMPLETE, text))
+    return _ended(
+        build, _plan(build, status, ready(text, COMPLETE), seen), RecordEvent(Severity.NORMAL, COMPLETE, text)
+    )
 
 
 def _attempt_failed(
@@ -182,7 +184,7 @@ def _attempt_failed(
     )
     text = f"attempt {attempt}: {message}"
     plan = _plan(build, status, under_way(reason, f"{text}; the next one begins in {pause:g} s"), seen)
-    return replace(plan, actions=(*actions, Report(Severity.WARNING, reason, text)), again_seconds=pause)
+    return replace(plan, actions=(*actions, RecordEvent(Severity.WARNING, reason, text)), again_seconds=pause)
 
 
 def _failed(
@@ -195,10 +197,10 @@ def _failed(
     """It is over; what it built stays, and an application that failed too, for its driver's log."""
     status = replace(status, phase=BuildPhase.FAILED, retry_at=None, finished_at=whole_seconds(seen.context.now))
     plan = replace(_plan(build, status, stalled(*problem), seen), actions=tuple(actions))
-    return _ended(build, plan, Report(Severity.WARNING, *problem))
+    return _ended(build, plan, RecordEvent(Severity.WARNING, *problem))
 
 
-def _ended(build: PackageBuild, plan: Plan, report: Report) -> Plan:
+def _ended(build: PackageBuild, plan: Plan, report: RecordEvent) -> Plan:
     return replace(plan, actions=(*plan.actions, report), again_seconds=pause_after_finishing(build))
 
 

@@ -30,7 +30,7 @@ from mailboat_operator.definition.forms import (
     can_be_content,
     can_be_content_in_cel,
 )
-from mailboat_operator.definition.kind import AGE, REASON, Column, Kind
+from mailboat_operator.definition.kind import AGE, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.kinds.publisher.spec import Source
 from mailboat_operator.workload.placement import Placement
@@ -261,12 +261,12 @@ PACKAGE_BUILD = Kind(
     "mbbuild",
     PackageBuild,
     (
-        Column("Phase", ".status.phase", text="Progress of the build."),
+        PrinterColumn("Phase", ".status.phase", text="Progress of the build."),
         REASON,
-        Column("Packages", ".status.packages", text="Published packages of all."),
-        Column("Attempt", ".status.attempt", "integer", "The current attempt."),
-        Column("Schedule", ".spec.schedule.cron", text="When it is built again.", is_wide=True),
-        Column("Next", ".status.nextScheduleTime", text="Next scheduled time.", is_wide=True),
+        PrinterColumn("Packages", ".status.packages", text="Published packages of all."),
+        PrinterColumn("Attempt", ".status.attempt", "integer", "The current attempt."),
+        PrinterColumn("Schedule", ".spec.schedule.cron", text="When it is built again.", is_wide=True),
+        PrinterColumn("Next", ".status.nextScheduleTime", text="Next scheduled time.", is_wide=True),
         AGE,
     ),
     "A whole tree, published as many packages that Spark builds.",

@@ -24,7 +24,7 @@ from mailboat_operator.kinds.package_build.spec import (
     PackageBuildStatus,
     Timetable,
 )
-from mailboat_operator.plan.actions import Action, Apply, Delete, Plan, Report, Severity
+from mailboat_operator.plan.actions import Action, Apply, Delete, Plan, RecordEvent, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.findings import Finding, is_paused, plan_status, ready, stalled, suspended
 
@@ -145,14 +145,17 @@ def _decided(
     if limit is not None and (now - times.due).total_seconds() > limit:
         text = f"the build of {times.due:%Y-%m-%d %H:%M} UTC could not begin within its starting deadline"
         missed = replace(status, last_missed_at=times.due)
-        return [Report(Severity.WARNING, "ScheduleMissed", text)], missed, waiting
+        return [RecordEvent(Severity.WARNING, "ScheduleMissed", text)], missed, waiting
     if active and schedule.concurrency_policy is ConcurrencyPolicy.FORBID:
         text = f"the build of {times.due:%Y-%m-%d %H:%M} UTC waits for the end of {active[0].name}"
         return [], status, ready(text, "Waiting")
     replaced = active if schedule.concurrency_policy is ConcurrencyPolicy.REPLACE else []
     made = _run_manifest(build, times.due)
     actions: list[Action] = [_deletion(run) for run in replaced]
-    actions += [Apply(made), Report(Severity.NORMAL, "RunBegan", f"created PackageBuild {made['metadata']['name']}")]
+    actions += [
+        Apply(made),
+        RecordEvent(Severity.NORMAL, "RunBegan", f"created PackageBuild {made['metadata']['name']}"),
+    ]
     return actions, replace(status, last_schedule_at=times.due), waiting
 
 

@@ -20,7 +20,7 @@ from mailboat_operator.definition.forms import (
     can_be_content,
     can_be_content_in_cel,
 )
-from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
+from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.kinds.publisher.event_settings import Events
 from mailboat_operator.workload.package_limits import Limits
@@ -223,10 +223,12 @@ PUBLISHER = Kind(
     (
         READY,
         REASON,
-        Column("Next", ".status.nextOffset", "integer", "Offset of the next package."),
-        Column("Subscribers", ".status.subscribers", "integer", "Subscribers that follow it."),
-        Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest of them is behind."),
-        Column("Last Published", ".status.lastPublishedAt", "date", "How long ago the last package was appended."),
+        PrinterColumn("Next", ".status.nextOffset", "integer", "Offset of the next package."),
+        PrinterColumn("Subscribers", ".status.subscribers", "integer", "Subscribers that follow it."),
+        PrinterColumn("Max Lag", ".status.maxLag", "integer", "Packages that the slowest of them is behind."),
+        PrinterColumn(
+            "Last Published", ".status.lastPublishedAt", "date", "How long ago the last package was appended."
+        ),
         AGE,
     ),
     "An agent that packages what changed and appends it to a journal.",

@@ -18,7 +18,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus, condition_of
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
-from mailboat_operator.plan.actions import Report, Severity
+from mailboat_operator.plan.actions import RecordEvent, Severity
 from mailboat_operator.plan.findings import Finding, stalled
 from mailboat_operator.workload.fleet import (
     coarse,
@@ -42,7 +42,7 @@ _KEPT: Final = timedelta(minutes=5)
 _LONGEST_ERROR: Final = 400
 
 
-class Health(Frozen):
+class PoolHealth(Frozen):
     """The health of a pool's members.
 
     Attributes:
@@ -60,11 +60,11 @@ class Health(Frozen):
     blocked: int | None
     last_error: str | None
     findings: tuple[Finding, ...]
-    reports: tuple[Report, ...]
+    reports: tuple[RecordEvent, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timedelta | None = None) -> Health:
+def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timedelta | None = None) -> PoolHealth:
     """What the announcements of a pool's members say of it.
 
     Args:
@@ -77,13 +77,13 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timede
     if fleet is None and unanswered is not None and unanswered >= _KEPT:
         text = "no Publisher of the Journal in this namespace is ready to be asked"
         outdated = tuple(Finding(was.type, ConditionStatus.UNKNOWN, "PublisherNotReady", text) for was in known)
-        return Health(caught_up=None, max_lag=None, blocked=None, last_error=None, findings=outdated, reports=())
+        return PoolHealth(caught_up=None, max_lag=None, blocked=None, last_error=None, findings=outdated, reports=())
     # a publisher that is rolled must not end a condition, and begin it again with an Event
     if fleet is None:
         kept = tuple(
             Finding(condition.type, condition.status, condition.reason, condition.message) for condition in known
         )
-        return Health(
+        return PoolHealth(
             caught_up=None,
             max_lag=before.max_lag,
             blocked=before.blocked,
@@ -94,7 +94,7 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timede
     members = _members(pool, fleet)
     blocked = [member for member in members if is_blocked(member)]
     findings = (_lagging(pool, members, known), _blocked(blocked))
-    return Health(
+    return PoolHealth(
         caught_up=sum(member.ready is True for member in members),
         max_lag=coarse(max_lag(members)),
         blocked=len(blocked),
@@ -181,16 +181,16 @@ def _blocked(blocked: Sequence[SubscriberStatusView]) -> Finding:
     return Finding(BLOCKED, ConditionStatus.TRUE, reason, f"{_error_of(blocked[0])}{others}")
 
 
-def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterator[Report]:
+def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterator[RecordEvent]:
     """One Event for what begins, and one for what ends."""
     before = {condition.type: condition.status for condition in known}
     for finding in findings:
         did_hold = before.get(finding.type) is ConditionStatus.TRUE
         if finding.status is ConditionStatus.TRUE and not did_hold:
-            yield Report(Severity.WARNING, finding.type, finding.message)
+            yield RecordEvent(Severity.WARNING, finding.type, finding.message)
         elif finding.status is ConditionStatus.FALSE and did_hold:
             # of the two conditions only Blocked has no message when it ends
-            yield Report(Severity.NORMAL, f"Not{finding.type}", finding.message or "no member is blocked any more")
+            yield RecordEvent(Severity.NORMAL, f"Not{finding.type}", finding.message or "no member is blocked any more")
 
 
 def _error_of(member: SubscriberStatusView) -> str:

@@ -30,7 +30,7 @@ from mailboat_operator.definition.forms import (
     can_be_content,
     can_be_content_in_cel,
 )
-from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
+from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.workload.package_limits import Limits
 from mailboat_operator.workload.template import (
@@ -509,11 +509,11 @@ POOL = Kind(
     (
         READY,
         REASON,
-        Column("Desired", ".spec.replicas", "integer", "Desired number of members."),
-        Column("Caught Up", ".status.caughtUpReplicas", "integer", "Members that have caught up."),
-        Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest member is behind."),
-        Column("Blocked", ".status.blocked", "integer", "Members blocked by a package that they can't import."),
-        Column("Delivery", ".spec.delivery", "string", "Which members import a package.", is_wide=True),
+        PrinterColumn("Desired", ".spec.replicas", "integer", "Desired number of members."),
+        PrinterColumn("Caught Up", ".status.caughtUpReplicas", "integer", "Members that have caught up."),
+        PrinterColumn("Max Lag", ".status.maxLag", "integer", "Packages that the slowest member is behind."),
+        PrinterColumn("Blocked", ".status.blocked", "integer", "Members blocked by a package that they can't import."),
+        PrinterColumn("Delivery", ".spec.delivery", "string", "Which members import a package.", is_wide=True),
         AGE,
     ),
     "Subscribers that each receive everything, or share the work, and what serves their content.",

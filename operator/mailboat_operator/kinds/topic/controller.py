@@ -7,7 +7,7 @@ from typing import Final
 
 from mailboat.errors import SecretMissingError
 
-from mailboat_operator.broker_connections import Connection
+from mailboat_operator.broker_connections import BrokerConnection
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.journal.controller import connect
 from mailboat_operator.kinds.journal.spec import Journal
@@ -61,7 +61,7 @@ async def act_on_brokers(reader: ClusterReader, topic: Topic, seen: TopicObserva
     return replace(plan, status=made.status, again_seconds=made.again_seconds)
 
 
-async def _described(brokers: Connection, wanted: TopicWanted) -> TopicFound | None:
+async def _described(brokers: BrokerConnection, wanted: TopicWanted) -> TopicFound | None:
     """The topic after a change; brokers may need a moment to describe it with all its partitions."""
     for pause in _PAUSES:
         found = await brokers.topic(wanted.name)
@@ -71,7 +71,7 @@ async def _described(brokers: Connection, wanted: TopicWanted) -> TopicFound | N
     return None
 
 
-async def connect_for(reader: ClusterReader, topic: Topic, journal: Journal) -> Connection:
+async def connect_for(reader: ClusterReader, topic: Topic, journal: Journal) -> BrokerConnection:
     """A connection with the current Secret; of a deleted Topic the last connection if the Secret is gone.
 
     Raises: see `connect`.

@@ -39,7 +39,7 @@ from mailboat_operator.plan.actions import (
     Grow,
     Hold,
     Plan,
-    Report,
+    RecordEvent,
     Severity,
     TopicFound,
     TopicWanted,
@@ -208,7 +208,7 @@ def plan_found(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
     is_of_agents = topic.spec.role is JournalRole.JOB and known is None  # an agent creates it for the first job
     if is_of_agents or found.topic_id in topic.metadata.annotations.get(ACCEPTED_TOPIC, "").split(","):
         message = f"topic {wanted.name}, which this object did not create, is accepted as it is"
-        return _plan_known(topic, wanted, found, [Report(Severity.NORMAL, "TopicAccepted", message)], now)
+        return _plan_known(topic, wanted, found, [RecordEvent(Severity.NORMAL, "TopicAccepted", message)], now)
     return _plan_foreign(topic, wanted, found, now)
 
 
@@ -275,10 +275,12 @@ def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
         return replace(plan, again_seconds=_SURE_SECONDS)
     message = f"topic {wanted.name} was deleted and is created again: its messages are lost"
     plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, is_forgotten=True)
-    return replace(plan, actions=(Report(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
+    return replace(plan, actions=(RecordEvent(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
 
 
-def _plan_known(topic: Topic, wanted: TopicWanted, found: TopicFound, reports: list[Report], now: datetime) -> Plan:
+def _plan_known(
+    topic: Topic, wanted: TopicWanted, found: TopicFound, reports: list[RecordEvent], now: datetime
+) -> Plan:
     findings = _refusal(wanted, found) or ready(f"{wanted.name} matches the spec")
     plan = plan_topic_status(topic, wanted, found, findings, now)
     return replace(plan, actions=(*reports, *_changes(topic, wanted, found)))
@@ -297,7 +299,7 @@ def _plan_foreign(topic: Topic, wanted: TopicWanted, found: TopicFound, now: dat
     plan = plan_topic_status(topic, wanted, None, stalled(reason, message), now)
     known = condition_of(topic.status.conditions, READY)
     is_told = known is not None and known.message == message
-    return plan if is_told else replace(plan, actions=(Report(Severity.WARNING, reason, message),))
+    return plan if is_told else replace(plan, actions=(RecordEvent(Severity.WARNING, reason, message),))
 
 
 def _has_reason(topic: Topic, reason: str) -> bool:
@@ -332,7 +334,7 @@ def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Iterator[A
         # the same generation after an upgrade: what the operator derives from a spec may have changed with it
         who = "another client, or an earlier version of the operator"
         message = f"topic {wanted.name}: corrected what {who}, had set: {', '.join(sorted(changes))}"
-        yield Report(Severity.WARNING, "DriftCorrected", message)
+        yield RecordEvent(Severity.WARNING, "DriftCorrected", message)
 
 
 def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:
@@ -372,7 +374,7 @@ def plan_kept(topic: Topic, reason: str | None) -> Plan:
         return Plan((Hold(is_held=False),), None)
     name = topic.status.topic_name or "of this object"
     return Plan(
-        (Hold(is_held=False), Report(Severity.WARNING, "TopicRetained", f"topic {name} is kept: {reason}")), None
+        (Hold(is_held=False), RecordEvent(Severity.WARNING, "TopicRetained", f"topic {name} is kept: {reason}")), None
     )
 
 
@@ -382,7 +384,7 @@ def plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) 
         return Plan((Hold(is_held=False),), None)
     if found.topic_id != topic.status.topic_id:
         return plan_kept(topic, "it was recreated by another client")
-    report = Report(Severity.NORMAL, "TopicDeleted", f"topic {wanted.name} and its messages are deleted")
+    report = RecordEvent(Severity.NORMAL, "TopicDeleted", f"topic {wanted.name} and its messages are deleted")
     # the topic before the finalizer: after a crash in between the object is still there, and finds its topic gone
     return Plan((DeleteTopic(wanted.name), Hold(is_held=False), report), None)
 

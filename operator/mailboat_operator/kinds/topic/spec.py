@@ -12,7 +12,7 @@ from mailboat.frozen import Frozen
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import DURATION_OF_SECONDS, SIZE, TOPIC_CONFIG_KEY, TOPIC_NAME
-from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
+from mailboat_operator.definition.kind import AGE, READY, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 
 
@@ -138,9 +138,9 @@ TOPIC = Kind(
     (
         READY,
         REASON,
-        Column("Topic", ".status.topicName", text="Name of the topic on the brokers."),
-        Column("Partitions", ".status.partitions", "integer", "Number of partitions."),
-        Column("Replicas", ".status.replicas", "integer", "Replicas of each partition."),
+        PrinterColumn("Topic", ".status.topicName", text="Name of the topic on the brokers."),
+        PrinterColumn("Partitions", ".status.partitions", "integer", "Number of partitions."),
+        PrinterColumn("Replicas", ".status.replicas", "integer", "Replicas of each partition."),
         AGE,
     ),
     "One topic of a journal.",
