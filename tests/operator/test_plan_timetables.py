@@ -168,6 +168,30 @@ def test_a_night_with_no_half_past_two_still_has_its_run() -> None:
     assert len(runs_of(plan_timetable(one, [], spring))) == 1
 
 
+def autumn_build(last: datetime, cron: str) -> Any:
+    one = nightly({"last_schedule_at": last}, cron=cron)
+    return replace(one, metadata=replace(one.metadata, created_at=datetime(2026, 10, 1, tzinfo=UTC)))
+
+
+def test_each_hour_of_a_night_that_repeats_one_has_its_run() -> None:
+    begun = set()
+    for minutes in range(6 * 60):
+        now = datetime(2026, 10, 24, 23, 0, 30, tzinfo=UTC) + timedelta(minutes=minutes)
+        before = now.replace(minute=0, second=0) - timedelta(hours=1)
+        plan = plan_timetable(autumn_build(before, "0 * * * *"), [], now)
+        begun.update(runs_of(plan))
+        assert plan.again_seconds is not None
+        assert plan.again_seconds > 1.0, "the next time has passed"
+    assert len(begun) == 6
+
+
+def test_in_the_second_pass_of_a_repeated_hour_the_next_nightly_run_is_of_the_next_night() -> None:
+    now = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)  # 02:10 for the second time
+    plan = plan_timetable(autumn_build(datetime(2026, 10, 24, 0, 30, tzinfo=UTC), "30 2 * * *"), [], now)
+    assert plan.status is not None
+    assert (len(runs_of(plan)), plan.status["nextScheduleTime"]) == (1, "2026-10-26T01:30:00Z")
+
+
 def test_a_build_of_another_name_is_no_run() -> None:
     one = build()
     for name in ("first-by-hand", "other-29395710", "first-", "first-99999999999"):

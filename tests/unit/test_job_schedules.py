@@ -87,6 +87,17 @@ def test_a_job_in_the_hour_that_is_skipped_or_repeated_fires_once(now: str) -> N
     assert sum(fired(fold, first + 10 * MINUTE * step, offset=5 * step) for step in range(1, 6 * 22)) == 1
 
 
+def test_a_nightly_schedule_of_a_repeated_hour_is_due_the_next_night_in_its_second_pass() -> None:
+    nightly = Schedule("nightly", JOB, cron="30 2 * * *", zone="Europe/Berlin")
+    second_pass, next_night = at("2026-10-25T02:10") + 60 * MINUTE, at("2026-10-26T02:30")
+    set_then = plan_schedule(Schedules(), nightly, second_pass)
+    assert set_then.next_ms == next_night
+    # No worker was there at 02:30 for the first time: one job makes up for it, and the schedule moves on.
+    fold = a_fold(nightly, at("2026-10-24T12:00"))
+    assert fired(fold, second_pass) == 1
+    assert [schedule.next_ms for schedule in fold.schedules.all()] == [next_night]
+
+
 @pytest.mark.parametrize("when", [{"every_ms": MINUTE}, {"at_ms": START + 1}, {"cron": "* * * * *"}])
 def test_a_schedule_that_is_set_again_keeps_its_next_due_time(when: dict[str, int]) -> None:
     wanted = Schedule("tick", JOB, **when)  # type: ignore[arg-type]  # one of several settings

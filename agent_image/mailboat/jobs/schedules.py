@@ -8,14 +8,12 @@ however many workers append it. Time zones and cron expressions are evaluated wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import Final
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
 
 from mailboat.clock import milliseconds_of
+from mailboat.cron import times_after, times_until
 from mailboat.errors import UsageError
 from mailboat.model.jobs import Firing, JobsAdded, MissedFirings, Schedule, ScheduleDefined, ScheduleRemoved
 
@@ -113,7 +111,8 @@ def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:
 def _next_ms(schedule: Schedule, now_ms: int) -> int | None:
     """The first due time after now."""
     if schedule.cron:
-        return next((milliseconds_of(moment) for moment in _cron(schedule, now_ms)), None)
+        times = times_after(schedule.cron, schedule.zone, _moment(now_ms))
+        return next(map(milliseconds_of, times), None)
     if schedule.every_ms:
         first_ms = now_ms if schedule.next_ms is None else schedule.next_ms
         return first_ms + ((now_ms - first_ms) // schedule.every_ms + 1) * schedule.every_ms
@@ -123,24 +122,11 @@ def _next_ms(schedule: Schedule, now_ms: int) -> int | None:
 def _before(schedule: Schedule, now_ms: int) -> Iterator[int]:
     """Due times up to now, newest first."""
     if schedule.cron:
-        # CronSim leaves out the moment it starts from: a second later, a job that is due this second counts.
-        yield from map(milliseconds_of, _cron(schedule, now_ms + 1_000, is_reverse=True))
+        yield from map(milliseconds_of, times_until(schedule.cron, schedule.zone, _moment(now_ms)))
     elif schedule.every_ms and schedule.next_ms is not None:
         count = (now_ms - schedule.next_ms) // schedule.every_ms
         yield from (schedule.next_ms + place * schedule.every_ms for place in range(count, -1, -1))
 
 
-def _cron(schedule: Schedule, from_ms: int, *, is_reverse: bool = False) -> Iterator[datetime]:
-    moment = datetime.fromtimestamp(from_ms // 1000, zone_of(schedule.zone))
-    try:
-        return CronSim(schedule.cron, moment, reverse=is_reverse)
-    except CronSimError as error:
-        raise UsageError(f"{schedule.cron!r} is not a cron expression: {error}") from error
-
-
-def zone_of(name: str) -> tzinfo:
-    """A time zone by its name. Raises: UsageError."""
-    try:
-        return UTC if name == "UTC" else ZoneInfo(name)
-    except (LookupError, ValueError, OSError) as error:
-        raise UsageError(f"{name!r} is not a time zone; expected a name such as Europe/Berlin") from error
+def _moment(now_ms: int) -> datetime:
+    return datetime.fromtimestamp(now_ms // 1000, UTC)

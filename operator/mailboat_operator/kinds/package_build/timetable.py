@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
-from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
+from mailboat.cron import times_after, times_until
+from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.encoder import encode
@@ -95,10 +95,8 @@ def plan_timetable(build: PackageBuild, runs: Sequence[Run], now: datetime) -> P
         return _plan(build, _unscheduled(build), runs, suspended(suspend=build.spec.suspend), now)
     try:
         times = times_around(build, build.spec.schedule, runs, now)
-    except (CronSimError, StopIteration, KeyError, OSError, ValueError) as error:
-        # the text of an OSError names a file of the operator
-        cause = "there is no such time zone" if isinstance(error, OSError) else str(error)
-        message = f"schedule {build.spec.schedule.cron} in {build.spec.schedule.time_zone} never comes: {cause}"
+    except UsageError as error:
+        message = f"schedule {build.spec.schedule.cron} in {build.spec.schedule.time_zone} never comes: {error.message}"
         return _plan(build, _unscheduled(build), runs, stalled("ScheduleImpossible", message), now)
     actions, status, findings = _decided(build, build.spec.schedule, runs, times, now)
     plan = _plan(build, replace(status, next_schedule_at=times.next), runs, findings, now)
@@ -117,16 +115,12 @@ def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], 
     """The times that matter now.
 
     Raises:
-        CronSimError: the fields make no time.
-        StopIteration: no time comes within the years that are searched.
-        KeyError, OSError, ValueError: there is no such zone.
+        UsageError: the expression or the zone is not valid, or no time comes.
     """
-    zone = ZoneInfo(schedule.time_zone)
-    local = now.astimezone(zone)
-    upcoming = next(CronSim(schedule.cron, local)).astimezone(UTC)
-    # the search goes back from just behind this minute's begin: a time that is now has passed, one in a second has not
-    begun = local.replace(second=0, microsecond=0) + timedelta(seconds=1)
-    last = next(CronSim(schedule.cron, begun, reverse=True)).astimezone(UTC)
+    upcoming = next(times_after(schedule.cron, schedule.time_zone, now), None)
+    last = next(times_until(schedule.cron, schedule.time_zone, now), None)
+    if upcoming is None or last is None:
+        raise UsageError("no such day exists")
     known = [build.metadata.created_at, build.status.last_schedule_at, build.status.last_missed_at]
     # Runs count, too: after a crash between a run and the status, its time must not begin another one.
     known += [run.scheduled_at for run in runs]
