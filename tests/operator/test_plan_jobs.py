@@ -393,7 +393,17 @@ def test_a_schedule_is_written_once_and_again_after_a_change(schedule_of_manifes
 
 def test_a_single_due_time_that_has_passed_is_not_set_again(schedule_of_manifest: Any, author: Any) -> None:
     once = schedule_of_manifest({"cron": None, "timeZone": None, "at": "2026-11-26T11:00:00Z"})
-    assert plan_job_schedule(applied(once, author), scheduled(author)).actions == ()
+    plan = plan_job_schedule(applied(once, author), scheduled(author))
+    assert plan.actions == ()
+    assert plan.status is not None
+    assert "it was removed from the journal" in plan.status["conditions"][0]["message"]
+
+
+def test_a_single_due_time_to_come_that_another_client_removed_is_set_again(
+    schedule_of_manifest: Any, author: Any
+) -> None:
+    once = schedule_of_manifest({"cron": None, "timeZone": None, "at": "2026-11-27T11:00:00Z"})
+    assert kinds(plan_job_schedule(applied(once, author), scheduled(author))) == [SetSchedule, Report]
 
 
 def test_a_suspended_schedule_leaves_the_journal(schedule_of_manifest: Any, author: Any) -> None:

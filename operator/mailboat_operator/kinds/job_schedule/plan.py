@@ -96,17 +96,20 @@ def plan_job_schedule(schedule: JobSchedule, seen: JobScheduleObservation) -> Pl
         plan = _plan(schedule, seen, actions, suspended(suspend=True, effect="no jobs are added"), "")
         return replace(plan, again_seconds=FOLLOW_SECONDS)
     digest = digest_of([repr(schedule_of(schedule))])
-    changes = tuple(_changes(schedule, view, digest))
-    plan = _plan(schedule, seen, changes, ready("the schedule is in the journal"), digest)
+    changes = tuple(_changes(schedule, view, digest, seen.now))
+    is_there = view is not None or changes
+    text = "the schedule is in the journal" if is_there else "its time has passed, and it was removed from the journal"
+    plan = _plan(schedule, seen, changes, ready(text), digest)
     return replace(plan, again_seconds=_SOON_SECONDS if changes else FOLLOW_SECONDS)
 
 
-def _changes(schedule: JobSchedule, view: JobScheduleView | None, digest: str) -> Sequence[Action]:
+def _changes(schedule: JobSchedule, view: JobScheduleView | None, digest: str, now: datetime) -> Sequence[Action]:
     wanted, is_applied = schedule_of(schedule), schedule.status.applied == digest
     if is_applied and view is not None and _shown(wanted) == _seen(view):
         return ()
-    if is_applied and view is None and wanted.at_ms:
-        return ()  # a single due time that has passed: set again, it would be refused as never due
+    # A single due time that has passed may have fired before the schedule was removed: set again, it would fire twice.
+    if is_applied and view is None and schedule.spec.at is not None and schedule.spec.at <= now:
+        return ()
     if not is_applied:
         return (SetSchedule(wanted),)
     message = f"schedule {wanted.name}: reverted a change by another client"
