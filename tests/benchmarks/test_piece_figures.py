@@ -1,4 +1,4 @@
-"""What packages in chunks cost: memory, time beside plain producing and consuming, and orphans."""
+"""What packages in pieces cost: memory, time beside plain producing and consuming, and orphans."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MEBIBYTE = 1 << 20
 ORPHAN_BYTES = 1000
 
 
-def home_in_chunks(bench: Any, home: Path, journal: dict[str, Any]) -> Path:
-    """A home whose large packages travel in chunks; on Kafka its topics are made."""
+def home_in_pieces(bench: Any, home: Path, journal: dict[str, Any]) -> Path:
+    """A home whose large packages travel in pieces; on Kafka its topics are made."""
     bench.execute([*bench.mailboat, "--home", home, "init"])
     document = yaml.safe_load((home / "mailboat.yaml").read_text())
     document["publisher"]["transfer"] = "chunks"
@@ -43,7 +43,7 @@ def write_random(file: Path, mebibytes: int) -> None:
 
 @pytest.mark.long("figures")
 @pytest.mark.timeout(1800)
-def test_a_large_package_in_chunks_costs_little_more_than_its_bytes(bench: Any, kafka_broker: KafkaBroker) -> None:
+def test_a_large_package_in_pieces_costs_little_more_than_its_bytes(bench: Any, kafka_broker: KafkaBroker) -> None:
     size = bench.length(128, 1024)
     folder = bench.folder("chunks")
     write_random(folder / "site/large.bin", size)
@@ -55,7 +55,7 @@ def test_a_large_package_in_chunks_costs_little_more_than_its_bytes(bench: Any, 
         plain = bench.run("floors/plain_kafka.py", servers, f"plain-{turn}-{size}", folder / "site/large.bin", copy)
         copy.unlink()
         journal = {"kafka": {"bootstrap_servers": [servers]}, "topic_prefix": f"chunks{turn}-{size}-"}
-        home = home_in_chunks(bench, bench.folder(f"chunks-home{turn}"), journal)
+        home = home_in_pieces(bench, bench.folder(f"chunks-home{turn}"), journal)
         words, env = ["--home", home], {"TMPDIR": str(folder)}  # what is collected lies in memory, like all else
         publish = bench.run("arms/measured_command.py", *words, "publish", folder / "site", "/large.bin", env=env)
         target = f"sqlite:{home / 'edge.db'}"
@@ -93,7 +93,7 @@ def test_a_large_package_in_chunks_costs_little_more_than_its_bytes(bench: Any, 
 @pytest.mark.timeout(1800)
 def test_orphans_cost_no_memory_and_keep_no_good_package_away(bench: Any, tmp_path: Path) -> None:
     count = bench.length(20_000, 100_000)
-    home = home_in_chunks(bench, tmp_path / "home", {})
+    home = home_in_pieces(bench, tmp_path / "home", {})
     (tmp_path / "site").mkdir()
     (tmp_path / "site/page.html").write_text("arrived")
     target = f"files:{tmp_path / 'edge'}"

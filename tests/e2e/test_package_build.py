@@ -24,7 +24,7 @@ from mailboat.journal.port import Edge
 from mailboat.model.identifiers import TopicName
 from mailboat.model.messages import BulkPart
 from mailboat.testing.journal_harness import once_available, read_to_end
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.s3_server import ADMIN
 
 ROOT = Path(__file__).resolve().parents[2]

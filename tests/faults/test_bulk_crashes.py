@@ -11,7 +11,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.model.messages import PackageMessage
 from mailboat.subscriber.subscriber import Until
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support import bulk_scenario
 from support.engines import Engine, digest_of
 from support.forks import FORKS, end_of, fork, preload, run_child

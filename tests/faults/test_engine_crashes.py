@@ -18,7 +18,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.subscriber import Until
 from mailboat.wire.headers import PACKAGE_HEADERS
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support import crash_scenario
 from support.engines import COMMANDS, EDGE, SLING_ID, TARGET_KINDS, Engine, digest_of, page_source
 from support.forks import preload, run_child

@@ -23,7 +23,7 @@ from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support import crash_scenario
 from support.engines import (
     PACKAGES,

@@ -25,7 +25,7 @@ from mailboat.model.requests import add_request
 from mailboat.publisher.publisher_settings import PublisherSettings
 from mailboat.testing.journal_harness import in_background, once_available, read_to_end
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 from support.kafka_broker import BrokerSettings, with_section
 from support.kafka_cluster import KafkaCluster

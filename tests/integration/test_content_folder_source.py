@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from mailboat.content.digest import node_digest, source_digest, tree_digest
+from mailboat.content.digest import source_digest, tree_digest
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.content.sources import folder as folder_source
 from mailboat.content.sources import folder_entries, known_files
@@ -31,6 +31,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import TreeShape, a_file, a_folder, names, trees
+from mailboat.wire.node_bodies import node_digest
 
 LARGE = 64 * 1024 + 1
 

@@ -38,8 +38,8 @@ from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.target_model import ModelTree
 from mailboat.testing.trees import TreeShape
-from mailboat.wire.messages import decode_package
 from mailboat.wire.node_bodies import decode_node
+from mailboat.wire.package_messages import decode_package
 from support.engines import Engine, EngineParts, memory_engine
 
 ROOT = NodePath("/content/site")

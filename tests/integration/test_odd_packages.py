@@ -20,7 +20,7 @@ from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.publisher.publisher import own_roots
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.engines import EngineParts, memory_engine
 
 HEAD_OF_PROPERTIES = '<!DOCTYPE properties SYSTEM "http://java.sun.com/dtd/properties.dtd">'

@@ -240,7 +240,7 @@ def test_verify_and_show_know_pieces(engine: Engine, site: FolderSource) -> None
     assert problems() == []
     piece, *_, message = (decode_message(record.headers, record.value) for record in engine.records())
     assert summary_of(piece).startswith("piece 0 of dstrpck-")
-    assert summary_of(message).endswith("bytes in chunks")
+    assert summary_of(message).endswith("bytes in pieces")
     engine.journal.truncate(PACKAGES, Offset(1))
     (problem,) = problems()
     assert problem.startswith("PiecesMissing")

@@ -47,7 +47,7 @@ from mailboat.packages.filevault.sources import VaultSource, open_archive_source
 from mailboat.publisher.publisher import own_roots
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.subscriber import Until
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 
 LONG = pytest.mark.long("public-packages")
 WKND, CORE, ACS = (

@@ -27,7 +27,8 @@ from mailboat.retention.task import RetentionFigures
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import wait_until
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
-from mailboat.wire.messages import decode_message, encode_package
+from mailboat.wire.messages import decode_message
+from mailboat.wire.package_messages import encode_package
 from mailboat.wire.piece_messages import encode_piece
 from support.kafka_broker import KafkaBroker
 

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Final
 
 from mailboat.config.document import LimitsConfig
-from mailboat.content.digest import record_digest
 from mailboat.errors import MailboatError, UnknownRequiredFeatureError, UntrustedInputError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import filter_for
@@ -27,7 +26,7 @@ from mailboat.testing.trees import a_file, a_folder, a_full_node, a_page
 from mailboat.wire.event_documents import decode_event, encode_event
 from mailboat.wire.headers import headers_for
 from mailboat.wire.messages import decode_message, encode_message
-from mailboat.wire.node_bodies import decode_node, encode_node
+from mailboat.wire.node_bodies import body_digest, decode_node, encode_node
 
 Target = Callable[[bytes], None]
 
@@ -134,7 +133,7 @@ def _check_records(change: TreeChange) -> None:
         again = encode_node(node)
         if (again.path, again.body) != (record.path, record.body):
             raise AssertionError(f"{node!r} has another body than {record.body!r}")
-        record_digest(record)
+        body_digest(record.path, record.body)
 
 
 def _sample() -> list[Node]:

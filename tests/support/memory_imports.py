@@ -16,7 +16,8 @@ from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, SubscriberPorts, SubscriberSettings
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
-from mailboat.wire.messages import decode_package, encode_message
+from mailboat.wire.messages import encode_message
+from mailboat.wire.package_messages import decode_package
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 
 

@@ -29,7 +29,8 @@ from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
-from mailboat.wire.messages import decode_package, encode_message
+from mailboat.wire.messages import encode_message
+from mailboat.wire.package_messages import decode_package
 from support.crashes import CrashError, RaisingFailpoints
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts
 

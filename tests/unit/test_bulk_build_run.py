@@ -52,7 +52,7 @@ from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.bulk_scenario import BUDGET, ChangingStages, LocalStages, recipe_for, run
 from support.crashes import CrashError, RaisingFailpoints
 from support.engines import Engine, EngineParts, memory_engine, write_site

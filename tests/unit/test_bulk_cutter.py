@@ -42,7 +42,7 @@ from mailboat.model.requests import MAX_PATHS
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
-from mailboat.wire.messages import encode_package
+from mailboat.wire.package_messages import encode_package
 from support.engines import memory_engine, write_site
 
 Tree = Mapping[NodePath, int]

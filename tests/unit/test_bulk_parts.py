@@ -23,7 +23,7 @@ from mailboat.publisher.bulk_parts import STEP_CHANGES, Part
 from mailboat.publisher.published import StagedNode
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.bulk_scenario import STEP_PARTS, recipe_for, run
 from support.engines import Engine, EngineParts, memory_engine, write_site
 

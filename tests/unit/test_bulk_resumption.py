@@ -23,7 +23,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.bulk_scenario import LocalStages, recipe_for, run
 from support.crashes import CrashError
 from support.engines import PACKAGES, Engine, EngineParts, memory_engine, write_site

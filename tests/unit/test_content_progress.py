@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from mailboat.content.binaries import content_bytes_of
-from mailboat.content.digest import node_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.watched_sources import WatchedSource, watched_records
 from mailboat.model.nodes import Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.wire.node_bodies import node_digest
 
 LARGE = 3_000_000
 

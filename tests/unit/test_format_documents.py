@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.config.document import LimitsConfig
-from mailboat.content.digest import node_digest, tree_digest
+from mailboat.content.digest import tree_digest
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node, folder_node
 from mailboat.model.paths import NodePath
@@ -17,6 +17,7 @@ from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.trees import sample_tree
 from mailboat.wire import headers
+from mailboat.wire.node_bodies import node_digest
 
 FORMATS = Path(__file__).resolve().parent.parent.parent / "docs" / "formats"
 TREE = (FORMATS / "tree.md").read_text()

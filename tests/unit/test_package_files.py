@@ -38,8 +38,9 @@ from mailboat.publisher.builder import shipment_of, shipped_properties, unpublis
 from mailboat.publisher.publisher import own_roots
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.target_model import ModelTree
-from mailboat.wire.messages import decode_message, decode_package
+from mailboat.wire.messages import decode_message
 from mailboat.wire.node_bodies import decode_node
+from mailboat.wire.package_messages import decode_package
 from support.engines import EngineParts, memory_engine
 
 PAGE = (

@@ -41,7 +41,7 @@ from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.trees import a_file, a_folder, a_page
 from mailboat.wire.headers import PACKAGE_HEADERS
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.engines import AUTHOR, PACKAGES, Engine, EngineParts, memory_engine, page_source
 
 

@@ -14,7 +14,7 @@ from mailboat.model.identifiers import Offset, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.engines import PACKAGES, Engine, page_source
 
 PAGE = NodePath("/page.html")

@@ -17,7 +17,7 @@ from mailboat.retention.head_plan import HeadPlan, Holder, Reason, plan_head
 from mailboat.retention.marks import ORPHAN_SECONDS, RECORD_BYTES, LogMarks
 from mailboat.testing.examples import examples
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
-from mailboat.wire.messages import encode_package
+from mailboat.wire.package_messages import encode_package
 from mailboat.wire.piece_messages import encode_piece
 from support.retention import retention_section
 

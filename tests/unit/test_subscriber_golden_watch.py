@@ -39,7 +39,7 @@ from mailboat.subscriber.subscriber_settings import SubscriberPorts
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from support.engines import (
     ANNOUNCEMENTS,
     AUTHOR,

@@ -22,7 +22,8 @@ from mailboat.subscriber.subscriber import Subscriber
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
-from mailboat.wire.messages import decode_package, encode_message
+from mailboat.wire.messages import encode_message
+from mailboat.wire.package_messages import decode_package
 from support.engines import AUTHOR, PACKAGES, Engine, StopWhen, page_source
 from support.memory_imports import (
     Hook,

@@ -21,7 +21,7 @@ from mailboat.subscriber.subscriber import Until
 from mailboat.telemetry.otlp import OpenTelemetryTracer
 from mailboat.testing.examples import examples
 from mailboat.tracing import NoTracer, TraceParent, context_of_package, parse_trace_parent
-from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import decode_package
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode

@@ -45,7 +45,8 @@ from mailboat.testing.examples import examples
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire._generated import pieces_pb2, registry_pb2
-from mailboat.wire.messages import decode_message, decode_package, encode_message, encode_package
+from mailboat.wire.messages import decode_message, encode_message
+from mailboat.wire.package_messages import decode_package, encode_package
 from support.handmade import data, fields_of, number, text, varint
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "wire"

@@ -11,8 +11,7 @@ from mailboat.errors import MessageCorruptError, PathRefusedError
 from mailboat.model.messages import Action
 from mailboat.testing.examples import examples
 from mailboat.wire._generated import messages_pb2 as pb
-from mailboat.wire.messages import decode_package
-from mailboat.wire.package_messages import PlainPackage, may_be_part, take_plain_package
+from mailboat.wire.package_messages import PlainPackage, decode_package, may_be_part, take_plain_package
 from mailboat.wire.protobuf import MAX_MS
 
 Edit = Callable[[pb.PackageMessage], object]

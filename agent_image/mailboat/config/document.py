@@ -139,7 +139,7 @@ class PublisherConfig(Section):
     piece_bytes: Annotated[
         int,
         Setting(
-            "Size of one piece of a package in chunks; brokers must accept slightly larger messages.",
+            "Size of one piece of a package in pieces; brokers must accept slightly larger messages.",
             minimum=1024,
             maximum=GIBIBYTE,
         ),
@@ -212,7 +212,7 @@ class ReadinessConfig(Section):
 
 
 class PiecesConfig(Section):
-    """Limits of chunks that are collected on disk while reading; the rest is read again when needed."""
+    """Limits of pieces that are collected on disk while reading; the rest is read again when needed."""
 
     max_packages: Annotated[
         int,
@@ -305,7 +305,7 @@ class SubscriberConfig(Section):
         Setting("Package types that mean the format `filevault`: the names of Sling's package builders."),
     ] = ("journal_filevault", "journal")
     announce_seconds: Annotated[float, Setting("Interval of announcements while nothing changes.", minimum=0.1)] = 10.0
-    pieces: Annotated[PiecesConfig, Setting("Limits for packages in chunks.")] = field(default_factory=PiecesConfig)
+    pieces: Annotated[PiecesConfig, Setting("Limits for packages in pieces.")] = field(default_factory=PiecesConfig)
     readiness: Annotated[ReadinessConfig, Setting("When the subscriber counts as ready to serve.")] = field(
         default_factory=ReadinessConfig
     )

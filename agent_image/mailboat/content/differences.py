@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, path_of
 from mailboat.content.port import DigestedSource, Source
 from mailboat.content.watched_sources import namespaces_of
 from mailboat.model.namespaces import NO_NAMESPACES
 from mailboat.model.nodes import Node, Property
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.wire.node_bodies import node_digest
 
 ChangeKind = Literal["added", "removed", "changed", "namespaces"]
 

@@ -15,22 +15,12 @@ from hashlib import sha256
 from typing import Final
 
 from mailboat.content.port import DigestedSource, Source
-from mailboat.model.nodes import Node, NodeRecord
+from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.wire.node_bodies import digest_body, digest_node
+from mailboat.wire.node_bodies import node_digest
 
 ABSENT: Final = b"\x00" * 32
 """Stands for the digest of a node that is not in the stream but has descendants there."""
-
-
-def node_digest(node: Node) -> bytes:
-    """Digest of one node without its path and children, 32 bytes."""
-    return digest_node(node)
-
-
-def record_digest(record: NodeRecord) -> bytes:
-    """The same of an encoded node. The body must be canonical, as `encode_node` makes it."""
-    return digest_body(record.path, record.body)
 
 
 def source_digest(source: Source, path: NodePath = ROOT) -> bytes:

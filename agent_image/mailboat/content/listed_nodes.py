@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from mailboat.content.binaries import content_bytes_of
-from mailboat.content.digest import node_digest
 from mailboat.content.port import Source
 from mailboat.errors import MailboatError
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, is_within
+from mailboat.wire.node_bodies import node_digest
 
 
 class ListedNode(NamedTuple):

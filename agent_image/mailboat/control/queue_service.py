@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from mailboat.api.records import CauseView, GivenUpPage, GivenUpView, QueueItemView, QueuePage, QueueView
 from mailboat.clock import Clock, moment_of
-from mailboat.composition.places import opened_ledger
 from mailboat.composition.workspace import Workspace
+from mailboat.content.locations import opened_ledger
 from mailboat.content.port import GivenUp, Ledger
 from mailboat.control.journal_state import JournalState
 from mailboat.control.page_tokens import Key, page_of

@@ -21,8 +21,8 @@ from mailboat.api.archive import ProblemView
 from mailboat.api.records import BuildProgressView, CauseView, ForgottenView, HookCallsView, SubscriberStatusView
 from mailboat.clock import Clock, Deadline, milliseconds_now, moment_of
 from mailboat.composition.home import RegisteredSubscriber
-from mailboat.composition.places import opened_ledger
 from mailboat.composition.workspace import Workspace
+from mailboat.content.locations import opened_ledger
 from mailboat.content.port import Ledger, ReportStarts
 from mailboat.control.journal_state import Follower, JournalState
 from mailboat.discovery.roster import Roster, RosterFollower

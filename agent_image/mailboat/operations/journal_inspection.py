@@ -30,7 +30,7 @@ from mailboat.wire.messages import decode_message, readable_message
 from mailboat.wire.protobuf import MAX_NAME_CHARACTERS
 
 _LAST_MESSAGES: Final = 20
-_WAYS: Final = {"inline": "inline", "reference": "by reference", "pieces": "in chunks", "none": "no package"}
+_WAYS: Final = {"inline": "inline", "reference": "by reference", "pieces": "in pieces", "none": "no package"}
 """How a summary names the transport of a package."""
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 from mailboat.composition.home import translated_writes
 from mailboat.config.document import LimitsConfig
-from mailboat.content.digest import TreeHash, record_digest
+from mailboat.content.digest import TreeHash
 from mailboat.content.port import DescribedSource, Source, Target
 from mailboat.content.watched_sources import Watch, description_of, unwatched, watched_records
 from mailboat.durable_file import replaced_file
@@ -48,6 +48,7 @@ from mailboat.packages.port import (
     refusals_of,
 )
 from mailboat.publisher.builder import Shipment, shipment_of
+from mailboat.wire.node_bodies import body_digest
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""
@@ -306,7 +307,7 @@ class _Total:
         self.nodes += 1
         self.binaries += len(record.binaries)
         self.binary_bytes += sum(binary.length_bytes for binary in record.binaries)
-        self.hash.add(record.path, record_digest(record))
+        self.hash.add(record.path, body_digest(record.path, record.body))
         if len(self.paths) < self._examples:
             self.paths.append(record.path)
 

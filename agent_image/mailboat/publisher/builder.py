@@ -37,7 +37,7 @@ from mailboat.packages.port import AC_HANDLING, PackageCodec, PackageContents, P
 from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceWriter
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.tracing import context_of_package, parse_trace_parent
-from mailboat.wire.messages import encode_package
+from mailboat.wire.package_messages import encode_package
 
 # Above the default inline limit of 800 KiB: a package that travels in its message touches no disk.
 _SPOOL_BYTES: Final = 1024 * 1024

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from mailboat.clock import Clock, milliseconds_now
-from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, parent_key, path_of, subtree_range
 from mailboat.content.port import Source
 from mailboat.content.watched_sources import description_of, namespaces_of
@@ -31,6 +30,7 @@ from mailboat.packages.port import AC_HANDLING
 from mailboat.packages.prefixes import prefixes_of
 from mailboat.publisher.state_file import StateFile, columns_of, translated_failures
 from mailboat.sqlite_file import transaction
+from mailboat.wire.node_bodies import node_digest
 
 _AC_OF_ALL: Final = frozenset({"overwrite", "clear"})
 """These remove access control lists of the repository also where the package has none."""

@@ -48,8 +48,8 @@ from mailboat.subscriber.subscriber_settings import (
     processed_package,
 )
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
-from mailboat.wire.messages import decode_message, decode_package
-from mailboat.wire.package_messages import PlainPackage, may_be_part, take_plain_package
+from mailboat.wire.messages import decode_message
+from mailboat.wire.package_messages import PlainPackage, decode_package, may_be_part, take_plain_package
 
 _AHEAD_RECORDS: Final = 8
 

@@ -18,9 +18,9 @@ from mailboat.journal.port import Record, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import Position
+from mailboat.subscriber.after_calls import AfterCalls
 from mailboat.subscriber.failures import FailureVerdict, Redriven, StillGivenUp
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.hooks import AfterCalls
 from mailboat.subscriber.importer import BatchOutcome
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.readiness import ReadinessGauge

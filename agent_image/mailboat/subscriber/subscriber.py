@@ -25,6 +25,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import JournalReader, ReadLimits, Record
 from mailboat.model.messages import FailureCause, Suspension
 from mailboat.subscriber.admission import Admission, Exposure, ImportGuard, StopAskedError, StopSignal
+from mailboat.subscriber.after_calls import AfterCalls
 from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
 from mailboat.subscriber.confirmations import AddedJobs, Confirmations
 from mailboat.subscriber.continuity import plan_start
@@ -39,7 +40,6 @@ from mailboat.subscriber.failures import (
 )
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.golden_watch import GoldenWatch
-from mailboat.subscriber.hooks import AfterCalls
 from mailboat.subscriber.importer import BatchOutcome, Importer, decode_record
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore

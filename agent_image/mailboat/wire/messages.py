@@ -455,11 +455,3 @@ _DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = MappingProxyType(
         headers.REGISTRY: decode_registry,
     }
 )
-
-__all__ = [
-    "UnknownMessageError",
-    "decode_message",
-    "decode_package",
-    "encode_message",
-    "encode_package",
-]

@@ -77,13 +77,13 @@ def decode_node(path: NodePath, body: bytes, open_binary: OpenBinary | None = No
     return Node(path, shape.primary_type, shape.mixin_types, tuple(properties), order)
 
 
-def digest_node(node: Node) -> bytes:
-    """The node's digest, 32 bytes: SHA-256 of the body in which every binary is named."""
+def node_digest(node: Node) -> bytes:
+    """Digest of one node without its path and children, 32 bytes: SHA-256 of the body with every binary named."""
     return hashlib.sha256(split_body(node).named()).digest()
 
 
-def digest_body(path: NodePath, body: bytes) -> bytes:
-    """The same of an encoded node, whose body must be canonical."""
+def body_digest(path: NodePath, body: bytes) -> bytes:
+    """The same of an encoded node. The body must be canonical, as `encode_node` makes it."""
     if _BINARIES_TAG in body:
         message = _parse_body(path, body)
         if message.HasField("binaries"):

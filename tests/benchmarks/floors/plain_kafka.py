@@ -1,4 +1,4 @@
-"""The floor of a package in chunks: the same bytes, produced to a topic and consumed into a file, and nothing else."""
+"""The floor of a package in pieces: the same bytes, produced to a topic and consumed into a file, and nothing else."""
 
 from __future__ import annotations
 

@@ -26,15 +26,15 @@ from mailboat.bulk.spark.format_options import BatchFormat, check_options, posit
 from mailboat.bulk.spark.sink import PackageWriter, sink_order
 from mailboat.bulk.spark.stages import runs_of
 from mailboat.composition.environment import expanded_path
-from mailboat.composition.places import absolute_target, opened_ledger
+from mailboat.composition.places import absolute_target
 from mailboat.composition.source_openers import open_source
 from mailboat.content.binaries import content_bytes_of
-from mailboat.content.digest import node_digest
-from mailboat.content.locations import TARGET_KINDS
+from mailboat.content.locations import TARGET_KINDS, opened_ledger
 from mailboat.content.sources.folder_entries import signature_of
 from mailboat.errors import LimitExceededError, SourceChangedError, SourceMissingError, UsageError
 from mailboat.model.nodes import Binary, Node, Property
 from mailboat.model.paths import ROOT, NodePath, name_of, parent_of, parse_path
+from mailboat.wire.node_bodies import node_digest
 
 
 def state_of(source: str) -> str | None:

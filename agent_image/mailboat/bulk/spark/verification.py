@@ -21,13 +21,13 @@ from mailboat.bulk.spark.arrow_columns import ArrowColumn
 from mailboat.bulk.spark.stages import BRANCHES_PER_CORE, TASKS_PER_CORE, Stage, StageRunner, runs_of
 from mailboat.composition.source_openers import open_source
 from mailboat.content.differences import changed_parts, differences
-from mailboat.content.digest import node_digest
 from mailboat.content.listed_nodes import children_of
 from mailboat.content.port import Source
 from mailboat.errors import MailboatError
 from mailboat.json_decoder import decoder_of
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, child_of
+from mailboat.wire.node_bodies import node_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

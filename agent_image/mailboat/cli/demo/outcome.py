@@ -16,9 +16,10 @@ from mailboat.cli.demo.demo_state import AUTHOR, MISTAKE_ID, DemoState, Subscrib
 from mailboat.cli.demo.portions import Survey, binary_bytes
 from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text
 from mailboat.cli.tables import Column, Table
-from mailboat.content.digest import TreeHash, node_digest
+from mailboat.content.digest import TreeHash
 from mailboat.content.port import Source
 from mailboat.model.paths import ROOT
+from mailboat.wire.node_bodies import node_digest
 
 
 @dataclass(frozen=True, slots=True)

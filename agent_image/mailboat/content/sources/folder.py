@@ -24,7 +24,6 @@ from typing import BinaryIO, Final, NamedTuple, Protocol, cast
 from mailboat.blobs.checked_content import checked_stream
 from mailboat.clock import Clock, SystemClock
 from mailboat.content.binaries import with_binaries
-from mailboat.content.digest import node_digest
 from mailboat.content.disk_layout import (
     MAX_NAMESPACES_BYTES,
     MAX_SIDECAR_BYTES,
@@ -57,6 +56,7 @@ from mailboat.model.identifiers import FileIdentity
 from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable
 from mailboat.model.nodes import Binary, Node, file_node, folder_node, ordered_names
 from mailboat.model.paths import NodePath, child_of, parse_path
+from mailboat.wire.node_bodies import node_digest
 
 INLINE_BYTES: Final = 64 * 1024
 SETTLED_SECONDS: Final = 2.0

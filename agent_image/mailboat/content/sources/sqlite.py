@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mailboat.content.digest import record_digest
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.held_blobs import HeldBlobs
 from mailboat.content.keys import SEPARATOR, below_range, key_of, path_of, subtree_range
@@ -20,9 +19,9 @@ from mailboat.content.targets.database import check_database, connect_reader
 from mailboat.content.targets.namespace_table import kept_namespaces
 from mailboat.errors import SourceMissingError
 from mailboat.model.namespaces import NamespaceTable
-from mailboat.model.nodes import Node, NodeRecord, ordered_names
+from mailboat.model.nodes import Node, ordered_names
 from mailboat.model.paths import NodePath
-from mailboat.wire.node_bodies import decode_node
+from mailboat.wire.node_bodies import body_digest, decode_node
 
 
 class SqliteSource:
@@ -68,7 +67,7 @@ class SqliteSource:
         """Path and `node_digest` of a subtree's nodes, parents first, siblings by name; decodes no node."""
         with self._snapshot() as connection:
             for key, body in _rows(connection, *subtree_range(key_of(path))):
-                yield path_of(key), record_digest(NodeRecord(path_of(key), body))
+                yield path_of(key), body_digest(path_of(key), body)
 
     def namespaces(self) -> NamespaceTable:
         """See `NamedSource.namespaces`: as they are now."""

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
 from mailboat.content.binaries import content_bytes_of, unread
-from mailboat.content.digest import TreeHash, node_digest
+from mailboat.content.digest import TreeHash
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import MAX_RULES
@@ -47,7 +47,7 @@ from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.port import PackageContents, PackageReader, PackageSummary
 from mailboat.packages.prefixes import Declarations
 from mailboat.packages.tree_order import PathOrder
-from mailboat.wire.node_bodies import OpenBinary
+from mailboat.wire.node_bodies import OpenBinary, node_digest
 
 MANIFEST: Final = "META-INF/MANIFEST.MF"
 MAX_REMEMBERED: Final = 64

@@ -236,7 +236,7 @@ class JournalSpec(Frozen):
     kafka: Annotated[Kafka, Field("The brokers.")]
     blobs: Annotated[
         Blobs | None,
-        Field("Blob store for large binaries and packages. Default: none; they travel in chunks through the journal."),
+        Field("Blob store for large binaries and packages. Default: none; they travel in pieces through the journal."),
     ] = None
     topics: Annotated[JournalTopics, Field("The topics.")] = field(default_factory=JournalTopics)
     suspend: Suspend = False

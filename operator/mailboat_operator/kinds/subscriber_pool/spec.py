@@ -157,7 +157,7 @@ class Readiness(ReadinessConfig):
 
 
 class Pieces(PiecesConfig):
-    """Limits for packages in chunks that members collect while reading; the rest is read again when needed."""
+    """Limits for packages in pieces that members collect while reading; the rest is read again when needed."""
 
     max_packages: Annotated[
         int,
@@ -440,7 +440,7 @@ class SubscriberPoolSpec(Frozen):
         ),
     ] = 5.0
     limits: Annotated[Limits, Field("Limits of one package.")] = field(default_factory=Limits)
-    pieces: Annotated[Pieces, Field("Limits for packages in chunks.")] = field(default_factory=Pieces)
+    pieces: Annotated[Pieces, Field("Limits for packages in pieces.")] = field(default_factory=Pieces)
     lagging_from: Annotated[
         int,
         Field(
