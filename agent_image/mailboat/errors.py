@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+from mailboat.printable import printable
+
 
 class MailboatError(Exception):
     """A failure without a more specific name. The message says which operation failed."""
@@ -60,7 +62,8 @@ class MailboatError(Exception):
 
     def __str__(self) -> str:
         facts = " ".join(f"{key}={value}" for key, value in self.where.items())
-        return f"{self.name}: {self.message}" + (f" ({facts})" if facts else "")
+        # of one line: facts are what a package or a message gave, and the text ends in traces and log lines
+        return printable(f"{self.name}: {self.message}" + (f" ({facts})" if facts else ""))
 
 
 # ---------------------------------------------------------------------------------------------------- decisions

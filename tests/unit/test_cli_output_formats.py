@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from mailboat.cli.error_report import EXIT_CODES, error_lines, print_error
 from mailboat.cli.output import Output, Report, bytes_text, count_text, seconds_text, show, time_text
 from mailboat.cli.rich_output import table_text
-from mailboat.cli.tables import Column, Table, printable
+from mailboat.cli.tables import Column, Table
 from mailboat.errors import JournalTrimmedError, MailboatError, UsageError
+from mailboat.printable import printable
 from mailboat.testing.examples import examples
 from rich.text import Text
 
@@ -154,6 +155,25 @@ def test_an_error_says_what_where_and_what_to_do() -> None:
 
 def test_an_error_cannot_steer_the_terminal() -> None:
     assert list(error_lines(UsageError("a\x1b[2Jb"))) == ["error: Usage: a\\x1b[2Jb"]
+
+
+def test_a_fact_from_a_package_is_one_line_that_cannot_look_like_advice() -> None:
+    error = UsageError("no", next_step="mailboat a", path="/a\n  next  mailboat b\x1b[2J")
+    assert list(error_lines(error)) == [
+        "error: Usage: no",
+        r"  path  /a\n  next  mailboat b\x1b[2J",
+        "  next  mailboat a",
+    ]
+
+
+def test_a_trace_cannot_steer_the_terminal_or_forge_an_error_by_its_facts() -> None:
+    verbose = io.StringIO()
+    error = UsageError("no", path="/a\nerror: Forged: x\x1b[2J")
+    error.__cause__ = ValueError("\x1b[2J")
+    print_error(error, verbose, is_verbose=True)
+    lines = verbose.getvalue().splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert [line for line in lines if line.startswith("error:")] == ["error: Usage: no"]
 
 
 def test_traces_come_only_when_asked_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.agent.subscriber_process import StateLogger
-from mailboat.config.document import LogFormat, LogsConfig
-from mailboat.errors import JournalUnavailableError, UsageError
+from mailboat.config.document import LimitsConfig, LogFormat, LogsConfig
+from mailboat.errors import JournalUnavailableError, MailboatError, PackageCorruptError, PathRefusedError, UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
+from mailboat.model.paths import parse_path
+from mailboat.packages.filevault.archive_reader import ZipArchive
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.telemetry.logs import FIELDS, blotted, configure_logs
+from mailboat.telemetry.logs import FIELDS, REPEAT_SECONDS, blotted, configure_logs
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 
@@ -101,6 +104,47 @@ def test_people_get_a_line_with_time_level_and_facts(as_text: Lines) -> None:
     assert first.endswith("Z warning no room   subscriber=web offset=9")
     assert " error   two ⏎ lines" in second
     assert trace[-1].endswith("Usage: no")
+
+
+def test_facts_of_a_hostile_package_begin_no_line_and_steer_no_terminal(as_text: Lines) -> None:
+    forged = "/a\n2026-11-28T05:00:00.000Z error   forged\r\x1b[2J\u2028"
+    state_logger = StateLogger("web")
+    for error in (refusal_of_path(forged), refusal_of_entry(forged), PackageCorruptError(forged, entry=forged)):
+        cause = FailureCause.of_error(error)
+        state_logger.given_up(SubscriberStatistics(attempts=1, next_offset=Offset(7), cause=cause))
+        as_text.clock.advance(REPEAT_SECONDS)
+        _LOG.error("no: %s", error, exc_info=error)
+    lines = as_text.texts()
+    assert all(line.isprintable() for line in lines)
+    at_margin = [line for line in lines if not line.startswith(" ")]
+    assert [line.split()[1] for line in at_margin] == ["warning", "error"] * 3
+    assert (
+        len([line for line in at_margin if r"=/a\n2026-11-28T05:00:00.000Z error   forged\r\x1b[2J\u2028" in line]) == 6
+    )
+
+
+def refusal_of_path(text: str) -> MailboatError:
+    with pytest.raises(PathRefusedError) as caught:
+        parse_path(text)
+    return caught.value
+
+
+def refusal_of_entry(name: str) -> MailboatError:
+    """What the reader of FileVault archives says of an entry with this name."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as writer:
+        writer.writestr(name, b"x")
+    with pytest.raises(PathRefusedError) as caught:
+        ZipArchive(archive, archive.tell(), LimitsConfig())
+    return caught.value
+
+
+def test_a_line_of_json_holds_no_control_characters_and_keeps_the_text(as_json: Lines) -> None:
+    _LOG.warning("a\x9b2Jb\u2028c\x7f", extra={"path": "/a\n\x1b[2J\x85"})
+    (text,) = as_json.texts()
+    assert text.isprintable()
+    (line,) = as_json.documents()
+    assert (line["message"], line["path"]) == ("a\x9b2Jb\u2028c\x7f", "/a\n\x1b[2J\x85")
 
 
 def test_what_is_below_the_level_is_not_written(as_json: Lines) -> None:

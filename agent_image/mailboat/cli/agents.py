@@ -29,12 +29,12 @@ from mailboat.cli.options import command
 from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
-from mailboat.cli.tables import printable
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, note_configuration
 from mailboat.composition.workspace import prepare
 from mailboat.config.document import AgentsConfig, HttpConfig
 from mailboat.errors import UsageError
+from mailboat.printable import printable
 from mailboat.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:

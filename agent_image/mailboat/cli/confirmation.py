@@ -8,6 +8,7 @@ import typer
 
 from mailboat.cli.error_report import DECLINED_EXIT_CODE
 from mailboat.errors import UsageError
+from mailboat.printable import printable
 
 
 def ask(question: str, declined: str, *, is_sure: bool) -> None:
@@ -34,7 +35,7 @@ def ask(question: str, declined: str, *, is_sure: bool) -> None:
 def _is_confirmed(question: str) -> bool:
     """The answer; no answer is a no. Raises: KeyboardInterrupt, with the cursor in a new line."""
     while True:
-        sys.stderr.write(f"{question} [y/N]: ")
+        sys.stderr.write(f"{printable(question)} [y/N]: ")
         sys.stderr.flush()
         try:
             line = sys.stdin.readline()

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, TextIO
 
-from mailboat.cli.tables import printable
 from mailboat.errors import (
     MailboatError,
     OutputFailedError,
     PermanentError,
     PlaceUnusableError,
 )
+from mailboat.printable import printable
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """Ctrl-C, as shells report it: 128 + SIGINT."""
@@ -96,7 +96,8 @@ def print_warning(error: MailboatError, into: TextIO, what: str, *, is_verbose: 
 
 def _print_lines(error: MailboatError, into: TextIO, lines: Iterator[str], *, is_verbose: bool) -> None:
     if is_verbose:
-        into.write("".join(traceback.format_exception(error)))
+        trace = "".join(traceback.format_exception(error))
+        into.writelines(f"{printable(line)}\n" for line in trace.splitlines())
     into.writelines(f"{line}\n" for line in lines)
     into.flush()
 
@@ -108,15 +109,12 @@ def error_lines(error: MailboatError, *, is_coloured: bool = False) -> Iterator[
 
 def _lines(error: MailboatError, mark: str) -> Iterator[str]:
     yield f"{mark} {error.name}: {printable(error.message)}"
-    facts = [fact for key, value in error.where.items() for fact in _lined(key.replace("_", " "), str(value))]
-    facts += [] if error.next_step is None else _lined("next", error.next_step)
+    facts = [(key.replace("_", " "), printable(str(value))) for key, value in error.where.items()]
+    # Only the next step may have several lines: in a fact, a second line would look like advice of ours.
+    steps = [] if error.next_step is None else error.next_step.splitlines() or [""]
+    facts += [("" if number else "next", printable(step)) for number, step in enumerate(steps)]
     width = max([len(key) for key, _ in facts], default=0)
     yield from (f"  {key:<{width}}  {value}" for key, value in facts)
-
-
-def _lined(key: str, text: str) -> list[tuple[str, str]]:
-    """A fact of several lines has its name before the first of them."""
-    return [("" if number else key, printable(line)) for number, line in enumerate(text.splitlines() or [""])]
 
 
 def named_failure(error: Exception) -> MailboatError:

@@ -18,12 +18,13 @@ from mailboat.cli.options import remote_command
 from mailboat.cli.output import Output, count_text
 from mailboat.cli.rich_output import styled_line
 from mailboat.cli.session import Session
-from mailboat.cli.tables import error_style, printable, state_style
+from mailboat.cli.tables import error_style, state_style
 from mailboat.clock import Clock, SystemClock
 from mailboat.control.event_feed import EventFeed, EventTopic
 from mailboat.control.service import ControlService
 from mailboat.errors import RetryableError
 from mailboat.model.messages import TopicRole
+from mailboat.printable import printable
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from mailboat.cli.tables import INDENT, PIPE_WIDTH, Table, printable
+from mailboat.cli.tables import INDENT, PIPE_WIDTH, Table
 from mailboat.frozen import Frozen
+from mailboat.printable import printable
 
 if TYPE_CHECKING:
     from mailboat.api.records import CauseView

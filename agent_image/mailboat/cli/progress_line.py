@@ -10,9 +10,9 @@ import threading
 from typing import TYPE_CHECKING, Final, TextIO
 
 from mailboat.cli.output import bytes_text, cause_text, seconds_text
-from mailboat.cli.tables import printable
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock
+from mailboat.printable import printable
 
 if TYPE_CHECKING:
     from mailboat.subscriber.figures import SubscriberStatistics

@@ -19,7 +19,8 @@ from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mailboat.cli.tables import ABSENT, INDENT, PIPE_WIDTH, Table, printable
+from mailboat.cli.tables import ABSENT, INDENT, PIPE_WIDTH, Table
+from mailboat.printable import printable
 
 _WIDE_GAP: Final = 3
 _NARROW_GAP: Final = 1

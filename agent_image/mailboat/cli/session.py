@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mailboat.cli.output import Output, Report, show
-from mailboat.cli.tables import printable
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.environment import Settings
 from mailboat.config.storage import Secret
 from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
+from mailboat.printable import printable
 
 if TYPE_CHECKING:
     from mailboat.api.archive import Archive, Restores

@@ -1,4 +1,4 @@
-"""Tables as data: columns, rows, colours of states, and text that is safe for a terminal. `output.py` prints them.
+"""Tables as data: columns, rows and colours of states. `output.py` prints them.
 
 Green is well, yellow goes on without help, red needs a person.
 """
@@ -45,15 +45,6 @@ class Table(Frozen):
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     empty: str = "nothing"
-
-
-def printable(text: str) -> str:
-    """The text with control characters, which could steer a terminal, and lone surrogates made visible."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
 
 
 _GOOD: Final = "green"

@@ -9,7 +9,7 @@ import os
 import shutil
 from typing import TextIO
 
-from mailboat.cli.tables import printable
+from mailboat.printable import printable
 
 
 class TerminalLine:

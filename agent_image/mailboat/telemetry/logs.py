@@ -22,6 +22,7 @@ from typing import Final, TextIO
 from mailboat.clock import Clock, moment_of
 from mailboat.config.document import LogFormat, LogsConfig
 from mailboat.errors import MailboatError, UsageError
+from mailboat.printable import printable
 from mailboat.tracing import parse_trace_parent
 
 FIELDS: Final = (
@@ -36,6 +37,7 @@ _MOST_KINDS: Final = 500
 _LONGEST_VALUE: Final = 2000
 _LONGEST_TRACE: Final = 8000
 _LEVELS: Final = ("debug", "info", "warning", "error")
+_OTHER_CONTROLS: Final = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 _SECRETS: Final = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), r"\1 ***"),
     (re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*@"), "***@"),
@@ -95,19 +97,24 @@ class JsonFormatter(logging.Formatter):
             document["audit"] = {str(name): _plain(value) for name, value in audit.items()}
         if record.exc_info and record.exc_info[0] is not None:
             document["trace"] = blotted(self.formatException(record.exc_info))[-_LONGEST_TRACE:]
-        return json.dumps(document, ensure_ascii=False, default=str)
+        line = json.dumps(document, ensure_ascii=False, default=str)
+        # JSON escapes what is below 0x20 only; the others steer terminals or end lines, and occur in strings alone
+        return _OTHER_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 class ConsoleFormatter(logging.Formatter):
     """A line for people: time, level, message, and what it is about."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, with a trace below it when the record has one."""
-        facts = " ".join(f"{name}={value}" for name, value in fields_of(record).items())
-        clean = blotted(_message_of(record)).replace("\n", " ⏎ ")
+        """The line, with an indented trace below it when the record has one."""
+        # Without control characters, which packages of a hostile publisher may have in paths: a line that begins at the
+        # margin is always a record.
+        facts = " ".join(f"{name}={printable(str(value))}" for name, value in fields_of(record).items())
+        clean = printable(blotted(_message_of(record)).replace("\n", " ⏎ "))
         line = f"{_time_of(record)} {record.levelname.lower():7} {clean}" + (f"   {facts}" if facts else "")
         if record.exc_info and record.exc_info[0] is not None:
-            line += "\n" + blotted(self.formatException(record.exc_info))[-_LONGEST_TRACE:]
+            trace = blotted(self.formatException(record.exc_info))[-_LONGEST_TRACE:]
+            line += "".join(f"\n    {printable(text)}" for text in trace.splitlines())
         return line
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mailboat.cli.demo.demo_state import DemoProcess, DemoState, MistakenDelete
 from mailboat.cli.output import bytes_text
-from mailboat.cli.tables import printable
+from mailboat.printable import printable
 
 NAME_WIDTH: Final = 8
 BARS_WIDTH: Final = 35
