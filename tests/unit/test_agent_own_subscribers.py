@@ -127,6 +127,14 @@ def test_answers_to_a_redrive_of_many_packages_are_found(workspace: Workspace, o
         own.command(ids[-1])
 
 
+def test_error_queues_are_listed_while_the_journal_is_unavailable(
+    workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read from the targets of this process."""
+    monkeypatch.setattr(workspace.journal, "bounds", lambda _: pytest.fail("the journal was asked"))
+    assert [item.offset for item in own.errors(EDGE, None, 3).items] == [0, 1, 2]
+
+
 def test_a_suspension_lasts_its_seconds_from_the_time_of_its_command(
     workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,11 @@
 """The subscribers of one process for its dashboard, where it has no publisher: status, queues, errors and commands.
 
-Everything comes from the subscribers themselves, their targets and bounded reads of the journal: no topic is followed,
-so it needs no thread and little memory. Subscribers of other processes are missing, and its lags count every message
-after a position, also those of publishers that are not followed. Commands travel on the command topic, as those of a
-publisher do, and the status topic is read from there on until they are answered. Called by the HTTP server, from any
-thread.
+Error queues and commands are answered by the parts of the control service, which take the subscribers of this process
+for those of the journal. The service itself is not used: it loads 2 MB of code to publish, and follows three topics.
+Here no topic is followed, so it needs no thread and little memory. Subscribers of other processes are missing, and its
+lags count every message after a position, also those of publishers that are not followed. Commands travel on the
+command topic, as those of a publisher do, and the status topic is read from there on until they are answered. Called by
+the HTTP server, from any thread.
 """
 
 from __future__ import annotations
@@ -33,18 +34,9 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import SubscriberAgentConfig
 from mailboat.content.locations import opened_ledger
 from mailboat.control.builds import BuildProgress
-from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
+from mailboat.control.command_sender import CommandSender, are_answered
 from mailboat.control.journal_state import CommandAnswers, journal_view
-from mailboat.control.page_tokens import page_of
-from mailboat.control.queue_service import (
-    GivenUpPlace,
-    key_of_place,
-    places_in,
-    plan_removal,
-    queue_page,
-    redrive_requests,
-    view_of_place,
-)
+from mailboat.control.queue_service import GivenUpPackages, queue_page
 from mailboat.control.subscriber_directory import STOPPED, SubscriberStatus, announced_member, status_view
 from mailboat.discovery.topology import KnownSubscriber, Rate
 from mailboat.errors import (
@@ -54,17 +46,17 @@ from mailboat.errors import (
     MailboatError,
     PositionOutOfRangeError,
     QueueMissingError,
-    UsageError,
 )
-from mailboat.journal.port import Edge, Start
+from mailboat.journal.port import Edge
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
 from mailboat.operations.journal_inspection import recent_publishers
+from mailboat.queues.error_queues import FailedPackages
 from mailboat.queues.log_view import LogView
 from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_pages import MAX_PAGE_ENTRIES, PageReader
 from mailboat.queues.statuses import StatusFollower
-from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
+from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.subscriber.figures import SubscriberPhase
 
 MAX_REMEMBERED: Final = 100
@@ -80,48 +72,50 @@ _PUBLISHED_SECONDS: Final = 5.0
 class SentCommands:
     """Commands that were sent together, and what their subscribers answered. Safe to use from several threads."""
 
-    def __init__(
-        self,
-        views: Callable[[], list[CommandView]],
-        follower: StatusFollower | None = None,
-        open_follower: Callable[[Start], StatusFollower] | None = None,
-    ) -> None:
-        """Read nothing yet; `follower` brings the answers, None if none is needed, and another one after a rest."""
-        self._views = views
-        self._follower = follower
-        self._open_follower = open_follower
-        self._resting_at: Offset | None = None
+    def __init__(self, workspace: Workspace, send: Callable[[CommandSender], list[CommandView]]) -> None:
+        """Send them. Raises: as `send`."""
+        self._workspace = workspace
+        self._answers = CommandAnswers()
+        self._sender = CommandSender(workspace, self._answers)
         self._lock = threading.Lock()
+        self._follower: StatusFollower | None = None
+        # before anything is sent: an answer must not lie before the first status that is read
+        self._reads_next = workspace.journal.bounds(workspace.topic(TopicRole.STATUS)).next_offset
+        self._views = send(self._sender)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of the commands; none where an empty queue needed no command."""
+        return [view.id for view in self._views if view.id]
 
     def look(self) -> list[CommandView]:
         """The commands with the answers that are there. Raises: JournalUnavailableError."""
         # held while the topic is read: a follower is for one thread, and several requests may wait for one command
         with self._lock:
-            if self._resting_at is not None and self._open_follower is not None:
-                self._follower = self._open_follower(self._resting_at)
-                self._resting_at = None
-            while self._follower is not None and self._follower.follow(0.0):
-                pass
-            views = self._views()
+            if not are_answered(self._views):
+                self._follower = self._follower or self._opened()
+                while self._follower.follow(0.0):
+                    pass
+                self._views = self._sender.current(self._views)
+            views = self._views
         if are_answered(views):
-            self.close()
+            self.rest()
         return views
 
     def rest(self) -> None:
         """Release the reader until the next look: any number of commands may stay without an answer."""
         with self._lock:
             if self._follower is not None:
-                self._resting_at = self._follower.next_offset
+                self._reads_next = self._follower.next_offset
                 self._follower.close()
                 self._follower = None
 
-    def close(self) -> None:
-        """Release the reader; the commands stay as they are known."""
-        with self._lock:
-            follower, self._follower = self._follower, None
-            self._resting_at = None
-        if follower is not None:
-            follower.close()
+    def _opened(self) -> StatusFollower:
+        journal, topic = self._workspace.journal, self._workspace.topic(TopicRole.STATUS)
+        try:
+            return StatusFollower((self._answers,), journal, topic, self._workspace.clock, self._reads_next)
+        except PositionOutOfRangeError:  # retention was faster
+            return StatusFollower((self._answers,), journal, topic, self._workspace.clock, Edge.EARLIEST)
 
 
 class OwnSubscribers:
@@ -135,6 +129,8 @@ class OwnSubscribers:
         self._agents = agents
         self._clock = clock
         self._builds = BuildProgress(workspace)
+        # nothing follows the status topic here: the targets of this process say what failed
+        self._given_up = GivenUpPackages(workspace, FailedPackages(), self)
         self._journal: JournalView | None = None
         self._lock = threading.Lock()
         self._rates = defaultdict[QueueName, Rate](Rate)
@@ -144,7 +140,7 @@ class OwnSubscribers:
 
     def status(self) -> StatusView:
         """Journal, followed publishers and subscribers. Raises: JournalUnavailableError if it was never reached."""
-        members, journal = self._members(), self._journal
+        members, journal = self.members(), self._journal
         progress: Mapping[QueueName, BuildProgressView] = {}
         try:
             journal = journal_view(self._workspace)
@@ -170,15 +166,11 @@ class OwnSubscribers:
         Raises: JournalUnavailableError.
         """
         journal = journal_view(self._workspace)
-        return StatusView(journal, (), _views(self._members(), journal, {}))
+        return StatusView(journal, (), _views(self.members(), journal, {}))
 
-    def failed(self, subscriber: str | None, token: str | None, max_items: int) -> GivenUpPage:
+    def errors(self, subscriber: str | None, token: str | None, max_items: int) -> GivenUpPage:
         """A page of the error queues. Raises: AgentMissingError; UsageError for a token of another list."""
-        members = self._members() if subscriber is None else [self._find(subscriber)]
-        places = [place for member in members for place in _places_of(member)]
-        shown, following = page_of(places, key_of_place, token, max_items)
-        views = (view_of_place(self._workspace, place) for place in shown)
-        return GivenUpPage(tuple(view for view in views if view is not None), following)
+        return self._given_up.page(subscriber, token, max_items)
 
     def queue(self, publisher: str, name: str, from_offset: int, max_items: int) -> QueuePage:
         """A page of the packages of a publisher that a subscriber has still to import; their number is at most that.
@@ -199,29 +191,23 @@ class OwnSubscribers:
 
     def redrive(self, name: str, offsets: Sequence[int]) -> SentCommands:
         """Import failed packages again. Raises: AgentMissingError, UsageError."""
-        if not offsets:
-            raise UsageError("a redrive names at least one package")
-        wanted = redrive_requests(self._workspace, name, _places_of(self._find(name)), offsets)
-        return self._send(lambda sender: sender.redrive(wanted))
+        places = self._given_up.places(name)
+        return self._send(lambda sender: sender.redrive(name, places, offsets))
 
     def clear(self, publisher: str, name: str, max_items: int | None = None) -> SentCommands:
         """Drop the first packages of a publisher, or all that it has published until now.
 
         Raises: AgentMissingError, QueueMissingError, QueueNotClearableError, UsageError.
         """
-        if max_items is not None and max_items < 1:
-            raise UsageError(f"a clear drops at least one package, not {max_items}")
         queue = self._queue(publisher, name)
-        return self._clear(queue, queue.plan_clear(max_items))
+        return self._send(lambda sender: [sender.clear(queue, max_items)])
 
     def remove(self, publisher: str, name: str, item_ids: Sequence[str]) -> SentCommands:
         """Drop the first package, or all up to the last one named. Raises: as `clear`; RemovalRefusedError."""
-        if not item_ids:
-            raise UsageError("a removal names at least one item")
         queue = self._queue(publisher, name)
         # its view keeps what this reads: else each id would be looked up with a reader of its own
         queue.page(max_items=MAX_PAGE_ENTRIES)
-        return self._clear(queue, plan_removal(queue, item_ids))
+        return self._send(lambda sender: [sender.remove(queue, item_ids)])
 
     def command(self, command_id: str) -> SentCommands:
         """A command that was sent a short time ago, with those of the same request. Raises: CommandMissingError."""
@@ -237,7 +223,7 @@ class OwnSubscribers:
             unanswered = list(self._sent.values())
             self._sent.clear()
         for sent in unanswered:
-            sent.close()
+            sent.rest()
 
     def _queue(self, publisher: str, name: str) -> SubscriberQueue:
         """The queue over a view that has counted nothing: a page reads its stretch of the log, up to a limit."""
@@ -250,44 +236,36 @@ class OwnSubscribers:
         view = LogView(topic, {author}, journal.bounds(topic))
         return SubscriberQueue(member.standing(author), view, PageReader(view, journal))
 
-    def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None) -> SentCommands:
-        publisher, queue_name = queue.standing.publisher, queue.queue_name
-        if plan is None:
-            return SentCommands(lambda: [nothing_to_clear(publisher, queue_name)])
-        return self._send(lambda sender: [sender.clear(publisher, queue_name, plan.up_to_offset)])
-
-    def _send(self, send: Callable[[CommandSender], Sequence[Command]]) -> SentCommands:
-        answers, journal, topic = CommandAnswers(), self._workspace.journal, self._workspace.topic(TopicRole.STATUS)
-
-        def follower_from(start: Start) -> StatusFollower:
-            try:
-                return StatusFollower((answers,), journal, topic, self._clock, start)
-            except PositionOutOfRangeError:  # retention was faster
-                return StatusFollower((answers,), journal, topic, self._clock, Edge.EARLIEST)
-
-        # opened before anything is sent: the answer must not lie before the first status that is read
-        follower = follower_from(Edge.NEXT)
-        try:
-            sender = CommandSender(self._workspace, answers)
-            commands = send(sender)
-        except BaseException:
-            follower.close()
-            raise
-        sent = SentCommands(sender.views_of(commands), follower, follower_from)
+    def _send(self, send: Callable[[CommandSender], list[CommandView]]) -> SentCommands:
+        sent = SentCommands(self._workspace, send)
         forgotten = list[SentCommands]()
         with self._lock:
-            self._sent |= {command.command_id or "": sent for command in commands}
+            self._sent |= dict.fromkeys(sent.ids, sent)
             # Those of one request have one reader, so they are forgotten together; never those of this request.
             while len(self._sent) > MAX_REMEMBERED and (oldest := next(iter(self._sent.values()))) is not sent:
                 self._sent = {command_id: one for command_id, one in self._sent.items() if one is not oldest}
                 forgotten.append(oldest)
         for old in forgotten:
-            old.close()
+            old.rest()
         return sent
 
-    def _members(self) -> list[SubscriberStatus]:
+    def members(self) -> Sequence[SubscriberStatus]:
+        """See `MemberSource`: as they would announce themselves now. Reads no storage."""
         now_ms = milliseconds_now(self._clock)
         return [self._member(config, task.report(), now_ms) for config, task in self._agents]
+
+    def named(self, name: str) -> Sequence[SubscriberStatus]:
+        """See `MemberSource`."""
+        return [self._find(name)]
+
+    def _find(self, name: str) -> SubscriberStatus:
+        """The subscriber of that name, or of that queue name. Raises: AgentMissingError."""
+        members = self.members()
+        for member in members:
+            if name in {member.name, str(member.queue_name)}:
+                return member
+        known = ", ".join(member.name for member in members[:10])
+        raise AgentMissingError(f"no subscriber {name[:120]!r} runs here; this process has: {known}")
 
     def _member(self, config: SubscriberAgentConfig, report: TaskReport, now_ms: int) -> SubscriberStatus:
         """A subscriber as it would announce itself now, or as it ended."""
@@ -303,7 +281,7 @@ class OwnSubscribers:
         else:
             key = QueueName(message.sub_sling_id, message.sub_agent_name)
             known = announced_member(KnownSubscriber(key, message, now_ms, self._rate(key, message, now_ms)), now_ms)
-        known = replace(known, is_registered=True)
+        known = replace(known, registered_target=known.target)
         if report.is_running:
             return known
         state = STOPPED if report.is_over else SubscriberPhase.STARTING
@@ -335,15 +313,6 @@ class OwnSubscribers:
         messages = [message for _, task in self._agents if (message := task.report().message) is not None]
         return names | {state.pub_agent_name for message in messages for state in message.states}
 
-    def _find(self, name: str) -> SubscriberStatus:
-        """The subscriber of that name, or of that queue name. Raises: AgentMissingError."""
-        members = self._members()
-        for member in members:
-            if name in {member.name, str(member.queue_name)}:
-                return member
-        known = ", ".join(member.name for member in members[:10])
-        raise AgentMissingError(f"no subscriber {name[:120]!r} runs here; this process has: {known}")
-
 
 def _views(
     members: Sequence[SubscriberStatus], journal: JournalView, progress: Mapping[QueueName, BuildProgressView]
@@ -366,11 +335,3 @@ def _stored_position(member: SubscriberStatus) -> Offset | None:
             position = ledger.position()
             return None if position is None else position.next_offset
     return None
-
-
-def _places_of(member: SubscriberStatus) -> list[GivenUpPlace]:
-    """The error queue in a subscriber's target; empty where none can be read, which the subscriber's state explains."""
-    if member.target is not None:
-        with suppress(MailboatError), opened_ledger(member.target) as ledger:
-            return places_in(ledger, member.queue_name)
-    return []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mailboat.composition.environment import expanded_path
 from mailboat.content import locations
-from mailboat.content.locations import opened_ledger, parse_target
+from mailboat.content.locations import parse_target
 from mailboat.content.port import Target
 from mailboat.errors import PlaceUnusableError
 
@@ -85,4 +85,4 @@ def check_file_place(path: Path) -> None:
         raise PlaceUnusableError(f"{path} is a folder", next_step="name a file", path=path)
 
 
-__all__ = ["absolute_target", "check_file_place", "check_folder_place", "open_target", "opened_ledger"]
+__all__ = ["absolute_target", "check_file_place", "check_folder_place", "open_target"]

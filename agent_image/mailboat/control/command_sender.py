@@ -1,4 +1,7 @@
-"""Commands to subscribers: durable when they are sent, and found again with what the subscriber answered."""
+"""Commands to subscribers: durable when they are sent, and found again with what the subscriber answered.
+
+Used by the control service, and for the subscribers of an agent without a publisher.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import random
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, TypeGuard
@@ -15,6 +18,7 @@ from mailboat.api.records import CommandView
 from mailboat.clock import milliseconds_now
 from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import CommandAnswers
+from mailboat.control.queue_service import GivenUpPlace, package_at
 from mailboat.errors import CommandMissingError, UsageError
 from mailboat.journal.port import NewRecord, records_of
 from mailboat.model.identifiers import AgentName, Offset
@@ -27,7 +31,8 @@ from mailboat.model.messages import (
     SuspendMessage,
     TopicRole,
 )
-from mailboat.queues.queue_names import QueueName
+from mailboat.queues.queue_names import QueueName, parse_entry_id
+from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 from mailboat.wire.messages import encode_message, readable_message
 
 # An older command counts as unknown: the search runs within a request.
@@ -35,6 +40,7 @@ MAX_SEARCHED_RECORDS: Final = 20_000
 MIN_SUSPENDED_SECONDS: Final = 1.0
 MAX_SUSPENDED_SECONDS: Final = 366 * 86_400
 MAX_REMEMBERED: Final = 10_000
+MAX_REDRIVEN: Final = 1_000
 _SHOWN: Final = 80
 
 Command = CommandMessage | RedriveMessage | SuspendMessage
@@ -43,65 +49,105 @@ Command = CommandMessage | RedriveMessage | SuspendMessage
 class CommandSender:
     """Sends commands, and finds their answers. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, answers: CommandAnswers, chance: random.Random | None = None) -> None:
-        """Send nothing yet; `answers` is kept up to date by others, `chance` makes the ids."""
+    def __init__(self, workspace: Workspace, answers: CommandAnswers) -> None:
+        """Send nothing yet; `answers` is kept up to date by others."""
         self._workspace = workspace
         self._answers = answers
-        self._chance = random.SystemRandom() if chance is None else chance
+        self._chance = random.SystemRandom()
         self._lock = threading.Lock()
         self._remembered: OrderedDict[tuple[str, str], Command] = OrderedDict()
 
-    def clear(self, publisher: AgentName, queue_name: QueueName, up_to_offset: Offset) -> Command:
-        """Command a subscriber to drop one publisher's packages up to an offset, inclusive."""
-        sling_id, name, _ = queue_name
-        command = CommandMessage(
-            sling_id, name, up_to_offset, publisher, self._new_id(), milliseconds_now(self._workspace.clock)
+    def clear(self, queue: SubscriberQueue, max_items: int | None) -> CommandView:
+        """Command a subscriber to drop the first packages of a queue, or all that it holds now.
+
+        Raises: UsageError; as `SubscriberQueue.plan_clear`.
+        """
+        if max_items is not None and max_items < 1:
+            raise UsageError(f"a clear drops at least one package, not {max_items}")
+        return self._clear(queue, queue.plan_clear(max_items))
+
+    def remove(self, queue: SubscriberQueue, item_ids: Sequence[str]) -> CommandView:
+        """Command a subscriber to drop these items, and all before the last of them.
+
+        Raises: UsageError, also for a malformed id; as `SubscriberQueue.plan_remove`.
+        """
+        if not item_ids:
+            raise UsageError("a removal names at least one item")
+        return self._clear(queue, queue.plan_remove([parse_entry_id(item_id) for item_id in item_ids]))
+
+    def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None) -> CommandView:
+        publisher, (sling_id, name, _) = queue.standing.publisher, queue.queue_name
+        if plan is None:
+            verb, done = str(CommandVerb.CLEAR), str(CommandState.DONE)
+            return CommandView("", verb, publisher, name, -1, done, 0, "the queue was empty")
+        now_ms = milliseconds_now(self._workspace.clock)
+        command = CommandMessage(sling_id, name, plan.up_to_offset, publisher, self._new_id(), now_ms)
+        return self._send([command])[0]
+
+    def redrive(self, subscriber: str, places: Iterable[GivenUpPlace], offsets: Sequence[int]) -> list[CommandView]:
+        """Command a subscriber to import packages that it gave up, of `places`; all of it in one append.
+
+        Raises: UsageError for an offset where it gave up nothing.
+        """
+        if not 0 < len(offsets) <= MAX_REDRIVEN:
+            raise UsageError(f"1 to {MAX_REDRIVEN} packages can be redriven at once, not {len(offsets)}")
+        known = {place.offset: place for place in places}
+        for offset in offsets:
+            if offset not in known:
+                raise UsageError(
+                    f"{subscriber} has no error-queue entry and no failed hook call at offset {offset}",
+                    next_step=f"mailboat errors ls {subscriber}",
+                )
+        return self._send(
+            [
+                RedriveMessage(
+                    known[Offset(offset)].queue_name.sling_id,
+                    known[Offset(offset)].queue_name.agent_name,
+                    Offset(offset),
+                    self._publisher_of(known[Offset(offset)]),
+                    self._new_id(),
+                    milliseconds_now(self._workspace.clock),
+                )
+                for offset in dict.fromkeys(offsets)
+            ]
         )
-        self._send([command])
-        return command
 
-    def redrive(self, wanted: Sequence[tuple[AgentName | None, QueueName, Offset]]) -> list[Command]:
-        """Command subscribers to import packages that they gave up; all of it in one append."""
-        commands: list[Command] = [
-            RedriveMessage(
-                queue.sling_id,
-                queue.agent_name,
-                offset,
-                publisher,
-                self._new_id(),
-                milliseconds_now(self._workspace.clock),
-            )
-            for publisher, queue, offset in wanted
-        ]
-        self._send(commands)
-        return commands
+    def _publisher_of(self, place: GivenUpPlace) -> AgentName | None:
+        """The publisher of a failed package; None if neither target nor log names it."""
+        if place.publisher is not None or place.call is None:
+            return place.publisher  # an entry of the error queue without one cannot be decoded
+        message = package_at(self._workspace, place.offset)
+        return None if message is None else message.pub_agent_name
 
-    def suspend(self, queue_name: QueueName, seconds: float | None) -> Command:
+    def suspend(self, queue_name: QueueName, seconds: float | None) -> CommandView:
         """Command a subscriber to suspend its imports, for at most so long. Raises: UsageError for a bad duration."""
         if seconds is not None and not MIN_SUSPENDED_SECONDS <= seconds <= MAX_SUSPENDED_SECONDS:
             raise UsageError(f"a suspension lasts 1 second to {MAX_SUSPENDED_SECONDS // 86_400} days, not {seconds} s")
         return self._suspend(queue_name, seconds, suspended=True)
 
-    def resume(self, queue_name: QueueName) -> Command:
+    def resume(self, queue_name: QueueName) -> CommandView:
         """Command a subscriber to resume its imports."""
         return self._suspend(queue_name, None, suspended=False)
 
-    def _suspend(self, queue_name: QueueName, seconds: float | None, *, suspended: bool) -> Command:
+    def _suspend(self, queue_name: QueueName, seconds: float | None, *, suspended: bool) -> CommandView:
         sling_id, name, _ = queue_name
         # read once: the suspension begins with its command
         now_ms = milliseconds_now(self._workspace.clock)
         until_ms = None if seconds is None else now_ms + int(seconds * 1000)
-        command = SuspendMessage(sling_id, name, suspended, until_ms, self._new_id(), now_ms)
-        self._send([command])
-        return command
+        return self._send([SuspendMessage(sling_id, name, suspended, until_ms, self._new_id(), now_ms)])[0]
 
-    def find(self, publisher: AgentName | None, command_id: str) -> Command:
+    def find(self, publisher: str | None, command_id: str) -> CommandView:
         """A sent command; reads the topic for one that is not known yet. Raises: CommandMissingError."""
         with self._lock:
             known = self._remembered.get((publisher or "", command_id))
-        return self._search(publisher, command_id) if known is None else known
+        return self._view(self._search(publisher, command_id) if known is None else known)
 
-    def _search(self, publisher: AgentName | None, command_id: str) -> Command:
+    def current(self, sent: Sequence[CommandView]) -> list[CommandView]:
+        """The same commands with the answers that are known by now."""
+        # an empty queue needed no command, so there is none to find
+        return [self.find(view.publisher or None, view.id) if view.id else view for view in sent]
+
+    def _search(self, publisher: str | None, command_id: str) -> Command:
         journal, topic = self._workspace.journal, self._workspace.topic(TopicRole.COMMAND)
         bounds, wanted = journal.bounds(topic), command_id.encode()
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
@@ -115,8 +161,7 @@ class CommandSender:
         of_whom = "" if publisher is None else f" of {publisher}"
         raise CommandMissingError(f"no command {command_id[:_SHOWN]!r} to a subscriber{of_whom} is known")
 
-    def view(self, command: Command) -> CommandView:
-        """A command, with its answer if there is one."""
+    def _view(self, command: Command) -> CommandView:
         view = CommandView(
             id=command.command_id or "",
             verb=str(_verb_of(command)),
@@ -133,17 +178,14 @@ class CommandSender:
             return view
         return replace(view, state=str(answer.state), removed=answer.removed, message=answer.message)
 
-    def views_of(self, commands: Sequence[Command]) -> Callable[[], list[CommandView]]:
-        """A function that returns the current views of some commands."""
-        return lambda: [self.view(command) for command in commands]
-
-    def _send(self, commands: Sequence[Command]) -> None:
+    def _send(self, commands: Sequence[Command]) -> list[CommandView]:
         self._workspace.journal.append(
             self._workspace.topic(TopicRole.COMMAND), [_record_of(command) for command in commands]
         )
         # after the append: `find` must not return a command that no subscriber will get
         for command in commands:
             self._remember(command)
+        return [self._view(command) for command in commands]
 
     def _remember(self, command: Command) -> None:
         with self._lock:
@@ -153,20 +195,6 @@ class CommandSender:
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
-
-
-def nothing_to_clear(publisher: AgentName, queue_name: QueueName) -> CommandView:
-    """The answer where no command is needed."""
-    return CommandView(
-        "",
-        str(CommandVerb.CLEAR),
-        publisher,
-        queue_name.agent_name,
-        -1,
-        str(CommandState.DONE),
-        0,
-        "the queue was empty",
-    )
 
 
 def _record_of(command: Command) -> NewRecord:
@@ -191,5 +219,5 @@ def _offset_of(command: Command) -> int:
     return command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset
 
 
-def _is_command(message: Message | None, publisher: AgentName | None, command_id: str) -> TypeGuard[Command]:
+def _is_command(message: Message | None, publisher: str | None, command_id: str) -> TypeGuard[Command]:
     return isinstance(message, Command) and message.command_id == command_id and message.pub_agent_name == publisher

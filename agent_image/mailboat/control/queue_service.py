@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
 
 from mailboat.api.records import CauseView, GivenUpPage, GivenUpView, QueueItemView, QueuePage, QueueView
 from mailboat.clock import Clock, moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import opened_ledger
-from mailboat.content.port import GivenUp, Ledger
+from mailboat.content.port import GivenUp
 from mailboat.control.journal_state import JournalState
 from mailboat.control.page_tokens import Key, page_of
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
-from mailboat.errors import MailboatError, QueueNotClearableError, UsageError
+from mailboat.errors import MailboatError, QueueNotClearableError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
 from mailboat.operations.journal_inspection import readable_package
 from mailboat.queues.entries import QueueEntry
-from mailboat.queues.error_queues import ErrorItem, ErrorQueue, FailurePlace
+from mailboat.queues.error_queues import ErrorItem, ErrorQueue, FailedPackages, FailurePlace
 from mailboat.queues.publisher_queues import PublisherQueues
-from mailboat.queues.queue_names import QueueName, parse_entry_id
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_state import ItemState
-from mailboat.queues.subscriber_queue import ClearPlan, QueueItem, SubscriberQueue
+from mailboat.queues.subscriber_queue import QueueItem, SubscriberQueue
 
 MAX_PAGE_ITEMS: Final = 1000
 # A list of all queues asks for each of them in turn, within this time.
@@ -115,14 +116,6 @@ def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
     return queue
 
 
-def plan_removal(queue: SubscriberQueue, item_ids: Sequence[str]) -> ClearPlan | None:
-    """What removes these items, and all before the last of them.
-
-    Raises: as `plan_remove`; UsageError for a malformed id.
-    """
-    return queue.plan_remove([parse_entry_id(item_id) for item_id in item_ids])
-
-
 def _queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head: QueueItemView | None) -> QueueView:
     """A queue with its first package, if that was asked for."""
     size = queue.size()
@@ -187,14 +180,24 @@ class GivenUpPlace(NamedTuple):
     call: AfterCall | None = None
 
 
+class MemberSource(Protocol):
+    """Where subscribers come from: announcements and the registry of a home, or the process that runs them."""
+
+    def members(self) -> Sequence[SubscriberStatus]:
+        """All known subscribers."""
+
+    def named(self, name: str) -> Sequence[SubscriberStatus]:
+        """The subscribers of that name, or the one of that queue name. Raises: AgentMissingError."""
+
+
 class GivenUpPackages:
     """The error queues of all subscribers. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, journal_state: JournalState, directory: SubscriberDirectory) -> None:
-        """Read nothing yet."""
+    def __init__(self, workspace: Workspace, failed: FailedPackages, source: MemberSource) -> None:
+        """Read nothing yet; `failed` is what statuses said, of subscribers whose targets cannot be read here."""
         self._workspace = workspace
-        self._journal_state = journal_state
-        self._directory = directory
+        self._failed = failed
+        self._source = source
 
     def page(self, subscriber: str | None, token: str | None, max_items: int) -> GivenUpPage:
         """A page of the packages that one subscriber (or queue) or all gave up, by subscriber and offset.
@@ -203,51 +206,45 @@ class GivenUpPackages:
             AgentMissingError: No subscriber of that name is known.
             UsageError: The token is not one of this list.
         """
-        shown, following = page_of(self.places(subscriber), key_of_place, token, max_items)
+        shown, following = page_of(self.places(subscriber), _key_of_place, token, max_items)
         views = tuple(view for item in shown if (view := self._view(item)) is not None)
-        return GivenUpPage(views, following, self._journal_state.failed.forgotten_count)
+        return GivenUpPage(views, following, self._failed.forgotten_count)
 
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
         """Places of the packages that one subscriber or all gave up, unordered. Raises: AgentMissingError."""
-        wanted = self._directory.members() if subscriber is None else self._directory.named(subscriber)
-        told = self._told_by_targets(wanted)
+        wanted = self._source.members() if subscriber is None else self._source.named(subscriber)
+        told = _told_by_targets(wanted)
         names = {entry.queue_name for entry in wanted} - set(told)
         found = [place for places in told.values() for place in places]
         found += _announced_calls(entry for entry in wanted if entry.queue_name in names)
         return [*found, *self._told_by_statuses(names if subscriber is not None else None, set(told))]
 
-    def _told_by_targets(self, members: Sequence[SubscriberStatus]) -> dict[QueueName, list[GivenUpPlace]]:
-        told = {}
-        for known in self._workspace.home.known_subscribers():
-            queue_name = QueueName(known.pool or self._workspace.home.sling_id, known.name)
-            if any(member.queue_name == queue_name for member in members):
-                try:
-                    with opened_ledger(known.target) as ledger:
-                        told[queue_name] = places_in(ledger, queue_name)
-                except MailboatError:
-                    continue  # its target can't be asked; statuses still show it
-        return told
-
     def _told_by_statuses(self, names: set[QueueName] | None, told: set[QueueName]) -> Iterator[GivenUpPlace]:
         """What the status topic says of some subscribers, or of all but those whose targets were read."""
+        # without statuses the targets are shown also while the journal is unavailable
+        if not self._failed.size_bytes:
+            return
         earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
-        for place in self._journal_state.failed.places(earliest):
+        for place in self._failed.places(earliest):
             is_wanted = place.queue_name not in told if names is None else place.queue_name in names
             if is_wanted:
                 yield GivenUpPlace(place.queue_name, place.publisher, place.offset)
 
     def _view(self, place: GivenUpPlace) -> GivenUpView | None:
         """The package as people see it; None when it has left the queue since."""
-        if place.call is not None or place.entry is not None:
-            return view_of_place(self._workspace, place)
+        if place.entry is not None:
+            return _view_of_entry(place.queue_name.agent_name, place.entry)
+        message = package_at(self._workspace, place.offset)
+        if place.call is not None:
+            return _view_of_call(place, place.call, message)
         failed = (
             None
             if place.publisher is None
-            else self._journal_state.failed.find(FailurePlace(place.publisher, place.queue_name, place.offset))
+            else self._failed.find(FailurePlace(place.publisher, place.queue_name, place.offset))
         )
         if failed is None:
             return None
-        paths = self._paths(place.offset)
+        paths = () if message is None else message.paths
         return GivenUpView(
             subscriber=place.queue_name.agent_name,
             publisher=place.publisher or "",
@@ -260,48 +257,22 @@ class GivenUpPackages:
             path_count=len(paths),
         )
 
-    def _paths(self, offset: Offset) -> tuple[str, ...]:
-        message = package_at(self._workspace, offset)
-        return () if message is None else message.paths
 
-
-def places_in(ledger: Ledger, queue_name: QueueName) -> list[GivenUpPlace]:
-    """What a target says of its error queue, and of the calls of the hook `after` that failed."""
-    calls = [*ledger.hook_calls.calls(MAX_CALLS), *ledger.hook_calls.calls(MAX_CALLS, is_set_aside=True)]
-    return [
-        *(GivenUpPlace(queue_name, entry.pub_agent_name, entry.offset, entry) for entry in ledger.given_up()),
-        *(GivenUpPlace(queue_name, None, call.offset, call=call) for call in calls if call.attempts),
-    ]
-
-
-def view_of_place(workspace: Workspace, place: GivenUpPlace) -> GivenUpView | None:
-    """What a target, or an announcement, said of a package; None where neither did."""
-    if place.entry is not None:
-        return _view_of_entry(place.queue_name.agent_name, place.entry)
-    return None if place.call is None else _view_of_call(place, place.call, package_at(workspace, place.offset))
-
-
-def redrive_requests(
-    workspace: Workspace, subscriber: str, places: Iterable[GivenUpPlace], offsets: Sequence[int]
-) -> list[tuple[AgentName | None, QueueName, Offset]]:
-    """What `CommandSender.redrive` takes for the packages of a subscriber at some offsets. Raises: UsageError."""
-    known = {place.offset: place for place in places}
-    for offset in offsets:
-        if offset not in known:
-            raise UsageError(
-                f"{subscriber} has no error-queue entry and no failed hook call at offset {offset}",
-                next_step=f"mailboat errors ls {subscriber}",
-            )
-    wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
-    return [(_publisher_of(workspace, place), place.queue_name, place.offset) for place in wanted]
-
-
-def _publisher_of(workspace: Workspace, place: GivenUpPlace) -> AgentName | None:
-    """The publisher of a failed package; None if neither target nor log names it."""
-    if place.publisher is not None or place.call is None:
-        return place.publisher  # an entry of the error queue without one cannot be decoded
-    message = package_at(workspace, place.offset)
-    return None if message is None else message.pub_agent_name
+def _told_by_targets(members: Sequence[SubscriberStatus]) -> dict[QueueName, list[GivenUpPlace]]:
+    """The error queues in the targets that can be read here, and the calls of the hook `after` that failed."""
+    told = {}
+    for member in members:
+        if member.registered_target is None:
+            continue
+        name = member.queue_name
+        # a target that can't be asked: statuses still show it, and its subscriber's state says why
+        with suppress(MailboatError), opened_ledger(member.registered_target) as ledger:
+            calls = [*ledger.hook_calls.calls(MAX_CALLS), *ledger.hook_calls.calls(MAX_CALLS, is_set_aside=True)]
+            told[name] = [
+                *(GivenUpPlace(name, entry.pub_agent_name, entry.offset, entry) for entry in ledger.given_up()),
+                *(GivenUpPlace(name, None, call.offset, call=call) for call in calls if call.attempts),
+            ]
+    return told
 
 
 def package_at(workspace: Workspace, offset: Offset) -> PackageMessage | None:
@@ -347,7 +318,7 @@ def _announced_calls(members: Iterable[SubscriberStatus]) -> Iterator[GivenUpPla
             yield GivenUpPlace(member.queue_name, None, call.offset, call=call)
 
 
-def key_of_place(place: GivenUpPlace) -> Key:
+def _key_of_place(place: GivenUpPlace) -> Key:
     """The order of error queues: by subscriber and offset."""
     name = place.queue_name.agent_name
     return (

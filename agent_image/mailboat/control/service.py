@@ -30,13 +30,13 @@ from mailboat.clock import Deadline
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig, Transfer, transfer_of
 from mailboat.control.builds import BuildProgress, BuildsSeen
-from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
+from mailboat.control.command_sender import CommandSender, are_answered
 from mailboat.control.distribution_lookup import Distributions
 from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import MAX_BYTES as MAX_ANSWERS_BYTES
 from mailboat.control.journal_state import JournalState, journal_view
 from mailboat.control.publisher_service import LocalSource, PublisherService, publishers_of
-from mailboat.control.queue_service import GivenUpPackages, QueueService, clearable, plan_removal, redrive_requests
+from mailboat.control.queue_service import GivenUpPackages, QueueService, clearable
 from mailboat.control.subscriber_directory import (
     Followers,
     SubscriberDirectory,
@@ -44,7 +44,7 @@ from mailboat.control.subscriber_directory import (
     forget_subscriber,
     status_view,
 )
-from mailboat.errors import AgentMissingError, MailboatError, UsageError
+from mailboat.errors import AgentMissingError, MailboatError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
@@ -55,13 +55,11 @@ from mailboat.queues.error_queues import MAX_BYTES as MAX_FAILED_BYTES
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.publisher_queues import PublisherQueues
-from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 from mailboat.telemetry.memory_accounts import MemoryAccounts
 
 MOST_COUNTED: Final = 5_000
 """Messages of the past that are read to count packages; a larger lag is an upper bound."""
 MAX_WAIT_SECONDS: Final = 600.0
-MAX_REDRIVEN: Final = 1_000
 MAX_LISTED: Final = 100
 MAX_ERRORS: Final = 1_000
 _CLOSE_SECONDS: Final = 5.0
@@ -148,7 +146,7 @@ class ControlService:
         self._progress = BuildProgress(workspace)
         self._builds = BuildsSeen(workspace, self._journal_state, self._directory)
         self._commands = CommandSender(workspace, self._journal_state.answers)
-        self._given_up = GivenUpPackages(workspace, self._journal_state, self._directory)
+        self._given_up = GivenUpPackages(workspace, self._journal_state.failed, self._directory)
         chance = random.Random()  # noqa: S311  # it spreads the records of workers
         self.jobs = JobService(lambda: workspace.journal, workspace.clock, chance)
         """Jobs of the journal; nothing of them is read before the first request."""
@@ -269,21 +267,17 @@ class ControlService:
         return self._queues.page(self._queues_of(publisher), name, from_offset, max_items)
 
     def clear(self, publisher: str, name: str, max_items: int | None = None, wait_seconds: float = 0.0) -> CommandView:
-        if max_items is not None and max_items < 1:
-            raise UsageError(f"a clear drops at least one package, not {max_items}")
         queue = clearable(self._whole_queues_of(publisher), name)
-        return self._clear(queue, queue.plan_clear(max_items), wait_seconds)
+        return self._answers_to([self._commands.clear(queue, max_items)], wait_seconds)[0]
 
     def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:
-        if not item_ids:
-            raise UsageError("a removal names at least one item")
         queue = clearable(self._whole_queues_of(publisher), name)
-        return self._clear(queue, plan_removal(queue, item_ids), wait_seconds)
+        return self._answers_to([self._commands.remove(queue, item_ids)], wait_seconds)[0]
 
     def command(self, publisher: str | None, command_id: str) -> CommandView:
-        command = self._commands.find(None if publisher is None else self._service(publisher).name, command_id)
+        name = None if publisher is None else self._service(publisher).name
         self._hear_statuses()
-        return self._commands.view(command)
+        return self._commands.find(name, command_id)
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
         self._hear_announcements()
@@ -291,13 +285,10 @@ class ControlService:
         return self._given_up.page(subscriber, page, max(1, min(max_items, MAX_ERRORS)))
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
-        if not 0 < len(offsets) <= MAX_REDRIVEN:
-            raise UsageError(f"1 to {MAX_REDRIVEN} packages can be redriven at once, not {len(offsets)}")
         self._hear_announcements()
         self._hear_statuses()
         places = self._given_up.places(subscriber)
-        wanted = redrive_requests(self._workspace, subscriber, places, offsets)
-        return self._answers_to(self._commands.redrive(wanted), wait_seconds)
+        return self._answers_to(self._commands.redrive(subscriber, places, offsets), wait_seconds)
 
     def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:
         found = self._subscriber(subscriber)
@@ -362,15 +353,8 @@ class ControlService:
             self._journal_state.await_packages(_CATCH_UP_SECONDS)
         return self._queues_of(publisher)
 
-    def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None, wait_seconds: float) -> CommandView:
-        publisher = queue.standing.publisher
-        if plan is None:
-            return nothing_to_clear(publisher, queue.queue_name)
-        command = self._commands.clear(publisher, queue.queue_name, plan.up_to_offset)
-        return self._answers_to([command], wait_seconds)[0]
-
-    def _answers_to(self, commands: Sequence[Command], wait_seconds: float) -> list[CommandView]:
-        return self._await(self._commands.views_of(commands), are_answered, wait_seconds)
+    def _answers_to(self, sent: Sequence[CommandView], wait_seconds: float) -> list[CommandView]:
+        return self._await(lambda: self._commands.current(sent), are_answered, wait_seconds)
 
     def _await(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
         """What `read` returns when it is enough, or at the timeout; a command on a home follows the topics."""

@@ -87,7 +87,7 @@ class SubscriberStatus:
         is_ready: Whether it may serve; None of one that does not say.
         ready_reason: Why, or why not.
         is_alive: It announced itself a short time ago.
-        is_registered: It was started from this home, whose registry has its target.
+        registered_target: The target of one that was started from this home, as its registry has it; else None.
         after_calls: Calls of the hook `after` that are still to be made; None where there are none.
         claims: The positions that it announced, and when; or what its target says.
         report_starts: From where on it reports packages that it passes without importing them.
@@ -111,7 +111,7 @@ class SubscriberStatus:
     is_ready: bool | None = None
     ready_reason: str | None = None
     is_alive: bool = False
-    is_registered: bool = False
+    registered_target: str | None = None
     after_calls: HookCalls | None = None
     claims: PositionClaims = field(default_factory=PositionClaims)
     report_starts: ReportStarts = field(default_factory=dict)
@@ -131,7 +131,7 @@ class SubscriberStatus:
     @property
     def has_queues(self) -> bool:
         """Whether publishers show queues for it: it is alive, or registered in this home."""
-        return self.is_alive or self.is_registered
+        return self.is_alive or self.registered_target is not None
 
     @property
     def queued(self) -> int:
@@ -262,7 +262,7 @@ def _with_registry(one: SubscriberStatus | None, key: QueueName, registered: Reg
     """Add what the registry has, and what its target says unless it runs; then only what it does not say itself."""
     one = one or SubscriberStatus(key, max_retries=registered.max_retries)
     target = one.target if one.is_running and one.target else registered.target
-    one = replace(one, target=target, follow=registered.follow, is_registered=True)
+    one = replace(one, target=target, follow=registered.follow, registered_target=registered.target)
     if one.is_running and one.given_up is not None:
         return one  # it has said all itself
     try:

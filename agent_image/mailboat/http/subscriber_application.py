@@ -298,7 +298,7 @@ def _caller_of(request: Request) -> CallerView:
 
 def _failed(own: OwnSubscribers, request: Request) -> object:
     query, wanted = request.query_params, _number(request, "max_items", 100, MAX_PAGE, least=1)
-    return own.failed(query.get("subscriber"), query.get("page"), wanted)
+    return own.errors(query.get("subscriber"), query.get("page"), wanted)
 
 
 def _queue(own: OwnSubscribers, request: Request) -> object:
