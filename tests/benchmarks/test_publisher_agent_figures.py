@@ -162,7 +162,7 @@ def measure_restart(count: int, folder: Path) -> dict[str, Any]:
         read = count_packages_read()
         with closing(service_of(workspace, folder)) as service:
             service.catch_up()
-            service._followers.start(with_log=False)  # the past is counted beside, by no one who is waited for
+            service._journal_state.start(with_log=False)  # the past is counted beside, by no one who is waited for
             begin_cpu = time.process_time()
             page = service.queue(AUTHOR, "edge-7", max_items=100)
             cpu_seconds = time.process_time() - begin_cpu

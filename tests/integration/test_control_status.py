@@ -12,6 +12,7 @@ from mailboat.config.document import (
     PublisherConfig,
     Transfer,
 )
+from mailboat.control.journal_state import JournalState
 from mailboat.control.service import ControlService
 from mailboat.discovery.topology import MAX_SUBSCRIBERS
 from mailboat.errors import (
@@ -247,8 +248,8 @@ class TestTopologyAfterARestart:
         harbour.subscriber().announce(5000)
         service = ControlService(harbour.workspace, harbour.agents)
         read = count_records(monkeypatch)
-        monkeypatch.setattr(type(service._followers), "are_running", True)  # as in an agent whose threads come late
         service._journal_state.hear_announcements()
+        monkeypatch.setattr(JournalState, "is_followed", True)  # as in an agent whose threads come late
         page = service.queue(AUTHOR, "edge", max_items=50)
         assert [item.offset for item in page.items] == list(range(5001, 5051))
         assert (page.queue.count, page.queue.exact) == (15_000, False)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 from mailboat.clock import Deadline, SystemClock
-from mailboat.control.subscriber_directory import Followers
+from mailboat.control.journal_state import JournalState
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 
@@ -28,24 +29,20 @@ class SlowFollower:
         pass
 
 
-class PlayedPicture:
-    def __init__(self) -> None:
-        self.roster_follower = SlowFollower()
-        self.status_follower = SlowFollower()
-
-
 def test_a_thread_that_was_late_to_stop_is_not_revived_by_the_next_start() -> None:
-    journal_state, clock = PlayedPicture(), SystemClock()
-    followers = Followers(cast("Any", journal_state), clock)
-    followers.start(with_log=False)
-    assert journal_state.roster_follower.entered.acquire(timeout=PATIENCE_SECONDS)
-    late = journal_state.roster_follower.threads[0]
-    followers.stop(Deadline(clock, 0.0))
-    followers.start(with_log=False)
-    assert journal_state.roster_follower.entered.acquire(timeout=PATIENCE_SECONDS)
-    journal_state.roster_follower.gate.set()
-    journal_state.status_follower.gate.set()
+    clock, announcements, statuses = SystemClock(), SlowFollower(), SlowFollower()
+    workspace: Any = SimpleNamespace(clock=clock)
+    state = JournalState(workspace, ())
+    vars(state).update(roster_follower=announcements, status_follower=statuses)
+    state.start(with_log=False)
+    assert announcements.entered.acquire(timeout=PATIENCE_SECONDS)
+    late = announcements.threads[0]
+    state.stop(Deadline(clock, 0.0))
+    state.start(with_log=False)
+    assert announcements.entered.acquire(timeout=PATIENCE_SECONDS)
+    announcements.gate.set()
+    statuses.gate.set()
     late.join(PATIENCE_SECONDS)
     is_revived = late.is_alive()
-    followers.stop(Deadline(clock, PATIENCE_SECONDS))
+    state.stop(Deadline(clock, PATIENCE_SECONDS))
     assert not is_revived

@@ -144,7 +144,7 @@ class CommandSender:
 
     def current(self, sent: Sequence[CommandView]) -> list[CommandView]:
         """The same commands with the answers that are known by now."""
-        # an empty queue needed no command, so there is none to find
+        # without an id no command was sent: the queue was empty
         return [self.find(view.publisher or None, view.id) if view.id else view for view in sent]
 
     def _search(self, publisher: str | None, command_id: str) -> Command:

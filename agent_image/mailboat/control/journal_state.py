@@ -1,11 +1,14 @@
 """What the topics say: the log of packages, who subscribes, what was given up or dropped, and answers to commands.
 
-One state serves all publishers of a process. Commands on a home bring it up to date when they ask; in an agent
-threads keep it current (`subscriber_directory.py`). Reads of it never wait for a thread.
+One state serves all publishers of a process. Commands on a home bring it up to date when they ask; in an agent four
+threads keep it current: the log's end, its past, announcements and statuses. Each has a reader of its own and changes
+the state only by what it has read, so none waits for another, and reads of the state wait for none. A journal that
+can't be reached ends no thread: each tries again with growing pauses, where it left off.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import threading
@@ -29,7 +32,9 @@ from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
+from mailboat.workers import Worker, WorkerOptions
 
+_LOG: Final = logging.getLogger(__name__)
 MAX_BYTES: Final = 4 * 1024**2
 _ANSWER_BYTES: Final = 1_000  # measured: the objects without their texts
 
@@ -125,6 +130,13 @@ class ChangeNotifier:
 RETAINED_STATUSES: Final = 100_000
 """How many of the last statuses are read at the start; what was given up before that is known to the targets only."""
 
+_READ_SECONDS: Final = 5.0
+"""How long a thread's read without records lasts; after that, retention and the past are checked again."""
+
+_FIRST_RETRY_SECONDS: Final = 0.5
+_LONGEST_RETRY_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 5.0
+
 
 class Follower(Protocol):
     """Feeds the records of one topic into the state."""
@@ -154,6 +166,7 @@ class JournalState:
         self._mark = (-math.inf, Offset(0))
         self._heard_at_seconds = -math.inf
         self._mark_lock = threading.Lock()
+        self._workers: list[Worker] = []
 
     @cached_property
     def view(self) -> LogView:
@@ -191,18 +204,87 @@ class JournalState:
         listeners = (self.failed, self.reports, self.answers)
         return StatusFollower(listeners, self._workspace.journal, topic, self._workspace.clock, start)
 
-    def open(self) -> None:
-        """Make all of the state, before several threads read it. Raises: the journal's errors."""
-        # `cached_property` has had no lock since Python 3.12: two threads could make two readers of one topic
-        for part in ("view", "pages", "log_follower", "roster_follower", "status_follower"):
-            getattr(self, part)
+    @property
+    def is_followed(self) -> bool:
+        """Whether threads keep the state current."""
+        return bool(self._workers)
+
+    def start(self, *, with_log: bool = True) -> None:
+        """Follow announcements, statuses and, `with_log`, the log. Idempotent. Raises: the journal's errors."""
+        if self.is_followed:
+            return
+        if with_log:
+            # made before several threads read it: `cached_property` has had no lock since Python 3.12, so two threads
+            # could make two views of one topic
+            _ = self.pages
+        workers = [
+            self._following("topology", "following announcements", self.roster_follower),
+            self._following("statuses", "following statuses", self.status_follower),
+        ]
+        if with_log:
+            workers.append(self._following("log", "following the log", self.log_follower))
+            care = WorkerOptions("counting the past of the log", _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
+            workers.append(Worker("log-past", self._count, self._workspace.clock, care))
+        self._workers = workers  # a thread that was late to stop keeps its own, and is not revived
+        for worker in workers:
+            worker.start()
+
+    def stop(self, deadline: Deadline) -> None:
+        """End the threads within the deadline; those that do not end are daemons, and do no harm."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.ask_to_stop()
+        late = [worker.name for worker in workers if not worker.join(deadline.remaining_seconds())]
+        if late:
+            _LOG.warning("threads that did not end in time: %s", ", ".join(late))
+
+    def _following(self, name: str, purpose: str, follower: Follower) -> Worker:
+        def turn() -> float:
+            if follower.follow(_READ_SECONDS):
+                self.notifier.notify_all()
+            return 0.0
+
+        care = WorkerOptions(purpose, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS, interrupt=follower.interrupt)
+        return Worker(name, turn, self._workspace.clock, care)
+
+    def _count(self) -> float:
+        """Count all of the past, and again when the view was reset; forget what concerns removed packages."""
+        if count_past(self.view, self._workspace.journal):
+            return 0.0
+        earliest = self.view.bounds.earliest_offset
+        self.failed.trim(earliest)
+        self.reports.trim(earliest)
+        return _READ_SECONDS
+
+    def wait_until(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
+        """What `read` returns when it is enough, or at the timeout; without threads, the topics are followed meanwhile.
+
+        Announcements and statuses are read first: what is waited for are answers and reports.
+        """
+        if self.is_followed:
+            return self.notifier.wait_until(read, is_enough, seconds)
+        self.hear_announcements()
+        self.hear_statuses()
+        found = read()
+        if is_enough(found) or not seconds:
+            return found
+        # no answer depends on the log of packages, so it needs no thread
+        self.start(with_log=False)
+        try:
+            return self.notifier.wait_until(read, is_enough, seconds)
+        finally:
+            self.stop(Deadline(self._workspace.clock, _STOP_SECONDS))
 
     def hear_announcements(self) -> None:
-        """Read what is new on the discovery topic. Not while a thread does."""
-        _read_all(self.roster_follower)
+        """Read what is new on the discovery topic, unless a thread does."""
+        # a follower is for one thread, so nothing is read here while a thread has it
+        if not self.is_followed:
+            _read_all(self.roster_follower)
 
     def hear_statuses(self) -> None:
-        """Read what is new on the status topic. Not while a thread does."""
+        """Read what is new on the status topic, unless a thread does."""
+        if self.is_followed:
+            return
         # Before `trim` below: what is read here may be about packages that retention has removed.
         _read_all(self.status_follower)
         earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
@@ -224,16 +306,18 @@ class JournalState:
                 self._heard_at_seconds, self._mark = max(self._heard_at_seconds, self._mark[0]), (now_seconds, end)
             return self._heard_at_seconds
 
-    def hear_packages(self) -> None:
-        """Read what is new on the package topic. Not while a thread does."""
-        _read_all(self.log_follower)
-
-    def await_packages(self, seconds: float) -> None:
-        """While a thread follows the log: wait until the view has what the log has now.
+    def hear_packages(self, wait_seconds: float = 0.0) -> None:
+        """Read what is new on the package topic; while a thread does, give it so much time to read that.
 
         Raises:
-            JournalUnavailableError: It has not within so many seconds.
+            JournalUnavailableError: It has not within that time. Default: it is not waited for.
         """
+        if not self.is_followed:
+            _read_all(self.log_follower)
+        elif wait_seconds:
+            self._await_packages(wait_seconds)
+
+    def _await_packages(self, seconds: float) -> None:
         topic = self._workspace.package_topic
         # Read once, before the wait: the end of a log that grows all the time would never be reached.
         end = self._workspace.journal.bounds(topic).next_offset
@@ -246,21 +330,20 @@ class JournalState:
             )
 
     def close(self) -> None:
-        """Release the readers. Not while a thread reads."""
+        """End the threads, and release the readers."""
+        # the threads end before the readers that they use are closed
+        self.stop(Deadline(self._workspace.clock, _STOP_SECONDS))
         for name in ("log_follower", "roster_follower", "status_follower"):
             # `cached_property` keeps its value in `__dict__`; reading the attribute would make the follower now.
             follower = self.__dict__.pop(name, None)  # only what was made
             if follower is not None:
                 follower.close()
 
-    def count_past(self) -> bool:
-        """Count one step of the past; whether there is more."""
-        return count_past(self.view, self._workspace.journal)
-
     def count_down_to(self, offset: int) -> None:
         """Count the past as far down as the queues of a subscriber at that offset need it."""
-        while self.view.known_from > max(offset, self.view.bounds.earliest_offset) and self.count_past():
-            pass
+        while self.view.known_from > max(offset, self.view.bounds.earliest_offset):
+            if not count_past(self.view, self._workspace.journal):
+                break
 
 
 def _read_all(follower: Follower) -> None:

@@ -18,7 +18,7 @@ from mailboat.content.port import GivenUp
 from mailboat.control.journal_state import JournalState
 from mailboat.control.page_tokens import Key, page_of
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
-from mailboat.errors import MailboatError, QueueNotClearableError
+from mailboat.errors import MailboatError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
@@ -46,9 +46,9 @@ class QueueService:
         self._lock = threading.Lock()
         self._known: dict[AgentName, tuple[int, float, PublisherQueues]] = {}
 
-    def of(self, publisher: AgentName, *, is_counted: bool) -> PublisherQueues:
+    def of(self, publisher: AgentName) -> PublisherQueues:
         """The queues of a publisher now; without follower threads, the needed past is counted now."""
-        if is_counted:
+        if self._journal_state.is_followed:
             return self._recent(publisher)
         standings = self._directory.standings(publisher)
         self._journal_state.count_down_to(min((standing.last_done_offset + 1 for standing in standings), default=2**63))
@@ -102,18 +102,6 @@ def queue_page(queue: SubscriberQueue, from_offset: int, max_items: int) -> Queu
 def _view_of_queue(queue: SubscriberQueue) -> QueueView:
     head = queue.head()
     return _queue_view(queue, queue.standing.publisher, None if head is None else _view_of_item(head))
-
-
-def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
-    """The queue of that name, to clear it. Raises: QueueMissingError, QueueNotClearableError for an error queue."""
-    queue = queues.find(name)
-    if isinstance(queue, ErrorQueue):
-        raise QueueNotClearableError(
-            f"{queue.name} holds failed packages, which can only be redriven",
-            next_step=f"mailboat errors redrive {queue.queue_name.agent_name} OFFSET",
-            queue=queue.name,
-        )
-    return queue
 
 
 def _queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head: QueueItemView | None) -> QueueView:

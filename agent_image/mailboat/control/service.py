@@ -36,15 +36,14 @@ from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import MAX_BYTES as MAX_ANSWERS_BYTES
 from mailboat.control.journal_state import JournalState, journal_view
 from mailboat.control.publisher_service import LocalSource, PublisherService, publishers_of
-from mailboat.control.queue_service import GivenUpPackages, QueueService, clearable
+from mailboat.control.queue_service import GivenUpPackages, QueueService
 from mailboat.control.subscriber_directory import (
-    Followers,
     SubscriberDirectory,
     SubscriberStatus,
     forget_subscriber,
     status_view,
 )
-from mailboat.errors import AgentMissingError, MailboatError
+from mailboat.errors import AgentMissingError, MailboatError, QueueNotClearableError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
@@ -52,9 +51,11 @@ from mailboat.model.requests import DistributionRequest
 from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.publisher.appender import Receipt
 from mailboat.queues.error_queues import MAX_BYTES as MAX_FAILED_BYTES
+from mailboat.queues.error_queues import ErrorQueue
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.publisher_queues import PublisherQueues
+from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.telemetry.memory_accounts import MemoryAccounts
 
 MOST_COUNTED: Final = 5_000
@@ -62,7 +63,6 @@ MOST_COUNTED: Final = 5_000
 MAX_WAIT_SECONDS: Final = 600.0
 MAX_LISTED: Final = 100
 MAX_ERRORS: Final = 1_000
-_CLOSE_SECONDS: Final = 5.0
 _CATCH_UP_SECONDS: Final = 10.0
 """How long a clear waits for the thread that follows the log, which is milliseconds behind it."""
 
@@ -137,7 +137,6 @@ class ControlService:
         self._journal_state = JournalState(workspace, configs)
         self._foreign_lag = ForeignLag(workspace)
         self._directory = SubscriberDirectory(workspace, self._journal_state.roster)
-        self._followers = Followers(self._journal_state, workspace.clock)
         self._services = {
             name: PublisherService(workspace, self._journal_state, one, local) for name, one in configs.items()
         }
@@ -153,24 +152,20 @@ class ControlService:
 
     def start(self) -> None:
         """Keep everything current from now on. Raises: as opening the journal."""
-        self._journal_state.open()
-        self._followers.start()
+        self._journal_state.start()
 
     def stop(self, deadline: Deadline) -> None:
         """End the threads within the deadline."""
-        self._followers.stop(deadline)
+        self._journal_state.stop(deadline)
 
     def catch_up(self) -> None:
         """Read what is new on all topics. Verbs do so as far as they need it, unless threads do."""
-        if not self._followers.are_running:
-            self._journal_state.hear_announcements()
-            self._journal_state.hear_statuses()
-            self._journal_state.hear_packages()
+        self._journal_state.hear_announcements()
+        self._journal_state.hear_statuses()
+        self._journal_state.hear_packages()
 
     def close(self) -> None:
         """End what was started, and release the readers."""
-        # the threads end before the readers that they use are closed
-        self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
         self.jobs.close()
         self._foreign_lag.close()
         self._journal_state.close()
@@ -184,7 +179,7 @@ class ControlService:
         memory.add("jobs", lambda: self.jobs.size_bytes, None)
 
     def status(self) -> StatusView:
-        self._hear_announcements()
+        self._journal_state.hear_announcements()
         # positions first: an end that was read before them could lie below one, which would have no lag
         members, journal = self._directory.members(), journal_view(self._workspace)
         end = Offset(journal.next_offset)
@@ -251,13 +246,13 @@ class ControlService:
 
     def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
         service = self._service(publisher)
-        self._hear_announcements()
-        self._hear_statuses()
+        self._journal_state.hear_announcements()
+        self._journal_state.hear_statuses()
         return self._distributions.page(service.name, before, max(1, min(max_items, MAX_LISTED)))
 
     def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
-        self._hear_announcements()
-        self._hear_statuses()
+        self._journal_state.hear_announcements()
+        self._journal_state.hear_statuses()
         return self._builds.list() if build_id is None else [self._builds.find(build_id)]
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
@@ -267,26 +262,26 @@ class ControlService:
         return self._queues.page(self._queues_of(publisher), name, from_offset, max_items)
 
     def clear(self, publisher: str, name: str, max_items: int | None = None, wait_seconds: float = 0.0) -> CommandView:
-        queue = clearable(self._whole_queues_of(publisher), name)
-        return self._answers_to([self._commands.clear(queue, max_items)], wait_seconds)[0]
+        sent = self._commands.clear(self._clearable(publisher, name), max_items)
+        return self._answers_to([sent], wait_seconds)[0]
 
     def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:
-        queue = clearable(self._whole_queues_of(publisher), name)
-        return self._answers_to([self._commands.remove(queue, item_ids)], wait_seconds)[0]
+        sent = self._commands.remove(self._clearable(publisher, name), item_ids)
+        return self._answers_to([sent], wait_seconds)[0]
 
     def command(self, publisher: str | None, command_id: str) -> CommandView:
         name = None if publisher is None else self._service(publisher).name
-        self._hear_statuses()
+        self._journal_state.hear_statuses()
         return self._commands.find(name, command_id)
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
-        self._hear_announcements()
-        self._hear_statuses()
+        self._journal_state.hear_announcements()
+        self._journal_state.hear_statuses()
         return self._given_up.page(subscriber, page, max(1, min(max_items, MAX_ERRORS)))
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
-        self._hear_announcements()
-        self._hear_statuses()
+        self._journal_state.hear_announcements()
+        self._journal_state.hear_statuses()
         places = self._given_up.places(subscriber)
         return self._answers_to(self._commands.redrive(subscriber, places, offsets), wait_seconds)
 
@@ -319,7 +314,7 @@ class ControlService:
             if count > MOST_COUNTED:
                 return count
             return min(count, self._foreign_lag.count_from(start, follow, known))
-        if not self._followers.are_running:  # nothing has read the log of this home
+        if not self._journal_state.is_followed:  # nothing has read the log of this home
             may_count_less = follow or transfer_of(self._workspace.home.config) is Transfer.CHUNKS
             if not may_count_less or count > MOST_COUNTED:
                 return count
@@ -330,7 +325,7 @@ class ControlService:
         return min(count, view.messages_from(start))
 
     def _subscriber(self, name: str) -> SubscriberStatus:
-        self._hear_announcements()
+        self._journal_state.hear_announcements()
         return self._directory.find(name)
 
     def _service(self, publisher: str) -> PublisherService:
@@ -341,46 +336,27 @@ class ControlService:
         raise AgentMissingError(f"there is no publisher {publisher[:120]!r} here; publishers: {known}")
 
     def _queues_of(self, publisher: str) -> PublisherQueues:
-        name: AgentName = self._service(publisher).name
-        is_running = self._followers.are_running
-        if not is_running:
-            self.catch_up()
-        return self._queues.of(name, is_counted=is_running)
+        name = self._service(publisher).name
+        self.catch_up()
+        return self._queues.of(name)
 
-    def _whole_queues_of(self, publisher: str) -> PublisherQueues:
-        """With all that was published before the call, also by this process and a moment ago."""
-        if self._followers.are_running:
-            self._journal_state.await_packages(_CATCH_UP_SECONDS)
-        return self._queues_of(publisher)
+    def _clearable(self, publisher: str, name: str) -> SubscriberQueue:
+        """A queue with all that was published before the call, also by this process and a moment ago."""
+        self._journal_state.hear_packages(_CATCH_UP_SECONDS)
+        queue = self._queues_of(publisher).find(name)
+        if isinstance(queue, ErrorQueue):
+            raise QueueNotClearableError(
+                f"{queue.name} holds failed packages, which can only be redriven",
+                next_step=f"mailboat errors redrive {queue.queue_name.agent_name} OFFSET",
+                queue=queue.name,
+            )
+        return queue
 
     def _answers_to(self, sent: Sequence[CommandView], wait_seconds: float) -> list[CommandView]:
         return self._await(lambda: self._commands.current(sent), are_answered, wait_seconds)
 
     def _await(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
-        """What `read` returns when it is enough, or at the timeout; a command on a home follows the topics."""
-        seconds = min(max(0.0, wait_seconds), MAX_WAIT_SECONDS)
-        if self._followers.are_running:
-            return self._journal_state.notifier.wait_until(read, is_enough, seconds)
-        self._hear_announcements()
-        self._hear_statuses()
-        found = read()
-        if is_enough(found) or not seconds:
-            return found
-        # Without threads of its own, a command on a home gets them for the wait. It waits for answers and reports, so
-        # the log of packages needs no thread.
-        self._followers.start(with_log=False)
-        try:
-            return self._journal_state.notifier.wait_until(read, is_enough, seconds)
-        finally:
-            self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
-
-    def _hear_announcements(self) -> None:
-        if not self._followers.are_running:
-            self._journal_state.hear_announcements()
-
-    def _hear_statuses(self) -> None:
-        if not self._followers.are_running:
-            self._journal_state.hear_statuses()
+        return self._journal_state.wait_until(read, is_enough, min(max(0.0, wait_seconds), MAX_WAIT_SECONDS))
 
 
 def _request_of(receipt: Receipt, user_id: str | None) -> DistributionRequest:
