@@ -17,6 +17,7 @@ import re
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -30,7 +31,6 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
-from mailboat.config.storage import SaslMechanism
 from mailboat.errors import (
     BrokersRefusedError,
     BrokersUnreachableError,
@@ -39,6 +39,7 @@ from mailboat.errors import (
     SecretMissingError,
 )
 from mailboat.frozen import Frozen
+from mailboat.journal.kafka_settings import ClientOptions, KafkaSettings, security_options
 
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.plan.actions import (
@@ -266,37 +267,23 @@ def word_of(credentials: Credentials, secret: str, key: str) -> str:
     return found
 
 
-def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
+def client_options(kafka: Kafka, credentials: Credentials) -> ClientOptions:
     """Options of the client library. Raises: SecretMissingError, SecretMalformedError."""
-    tls, sasl = kafka.tls, kafka.sasl
-    transport = "PLAINTEXT" if tls is None else "SSL"
-    options: dict[str, Any] = {
+    tls, sasl, password = kafka.tls, kafka.sasl, None
+    # as texts, where agents have files: a file would leave a copy of the key in the operator's pod
+    texts: ClientOptions = {}
+    if tls is not None and tls.ca_secret_ref is not None:
+        texts["ssl.ca.pem"] = entry_of(credentials, tls.ca_secret_ref.name, "ca.crt")
+    if tls is not None and tls.certificate_secret_ref is not None:
+        texts["ssl.certificate.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.crt")
+        texts["ssl.key.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.key")
+    if sasl is not None:
+        login = sasl.credentials_secret_ref.name
+        sasl = replace(sasl, user=word_of(credentials, login, "username"))
+        password = word_of(credentials, login, "password")
+    return {
         "bootstrap.servers": ",".join(kafka.bootstrap_servers),
         "client.id": "mailboat-operator",
-        "security.protocol": transport if sasl is None else f"SASL_{transport}",
+        **security_options(KafkaSettings(replace(kafka, sasl=sasl), password)),
+        **texts,
     }
-    if tls is not None:
-        # librdkafka's name for the check of host names is that of its rules: https
-        options["ssl.endpoint.identification.algorithm"] = "https" if tls.verify_hostname else "none"
-        if tls.ca_secret_ref is not None:
-            options["ssl.ca.pem"] = entry_of(credentials, tls.ca_secret_ref.name, "ca.crt")
-        if tls.certificate_secret_ref is not None:
-            # As texts: a file would leave a copy of the key in the pod.
-            options["ssl.certificate.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.crt")
-            options["ssl.key.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.key")
-    if sasl is not None:
-        user = word_of(credentials, sasl.credentials_secret_ref.name, "username")
-        password = word_of(credentials, sasl.credentials_secret_ref.name, "password")
-        options["sasl.mechanism"] = str(sasl.mechanism)
-        if sasl.mechanism is SaslMechanism.OAUTHBEARER:
-            options |= {
-                "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.token.endpoint.url": sasl.token_url,
-                "sasl.oauthbearer.client.id": user,
-                "sasl.oauthbearer.client.secret": password,
-            }
-            if sasl.scope is not None:
-                options["sasl.oauthbearer.scope"] = sasl.scope
-        else:
-            options |= {"sasl.username": user, "sasl.password": password}
-    return options

@@ -8,13 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 import pytest
 import yaml
-from mailboat.frozen import Frozen
-from mailboat_operator.definition.fields import keys_of, rules_of
+from mailboat.config import section_keys
+from mailboat.config.document import TracingConfig
+from mailboat_operator.definition.fields import Field, keys_of, rules_of
 from mailboat_operator.kinds.registry import KINDS
+from mailboat_operator.workload.package_limits import Limits
 from resources_page import resources_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,14 +64,51 @@ def test_the_definitions_are_what_the_records_give() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+class Listed(TracingConfig):
+    """A section with a field of its own."""
+
+    FIELDS: ClassVar = {"otlp_endpoint": Field(max_length=64), "own": Field("Own text.")}
+
+    own: bool = False
+
+
+class Unlisted(TracingConfig):
+    """A section with a field that manifests would not have."""
+
+    FIELDS: ClassVar = {"otlp_endpoint": Field()}
+
+    own: bool = False
+
+
+def test_a_field_that_a_record_takes_from_the_configuration_is_declared_there() -> None:
+    (setting,) = section_keys.keys_of(TracingConfig)
+    taken, own = keys_of(Listed)
+    assert (taken.name, taken.kind, taken.default) == ("otlpEndpoint", str, None)
+    assert (taken.field.text, taken.field.max_length) == (setting.setting.text, 64)
+    assert (own.name, own.field.text) == ("own", "Own text.")
+
+
+def test_bounds_of_a_taken_field_are_those_of_the_configuration_unless_the_record_has_others() -> None:
+    bounds = {key.attribute: (key.field.minimum, key.field.maximum) for key in keys_of(Limits)}
+    assert bounds["max_xml_depth"] == (1, 1000)  # of the configuration
+    assert bounds["max_entries"] == (1, 10**9)  # the maximum is of the record
+    assert bounds["max_entry_bytes"] == (None, None)  # the form of sizes has them
+
+
+def test_a_field_of_its_own_that_a_record_does_not_list_is_refused() -> None:
+    with pytest.raises(TypeError, match="Unlisted has fields that FIELDS does not list"):
+        keys_of(Unlisted)
+
+
 def test_every_field_of_a_spec_is_read() -> None:
     # Sections of the configuration, and of pods, reach agents and pods whole: no line names their fields.
     declared = {
         (record.__module__.rpartition("mailboat_operator.")[2], record.__name__, key.attribute)
         for kind in KINDS
         for record in records(get_type_hints(kind.resource)["spec"])
-        if record.__module__.startswith("mailboat_operator.kinds.") and record.__base__ is Frozen
+        if record.__module__.startswith("mailboat_operator.kinds.")
         for key in keys_of(record)
+        if key.attribute not in getattr(record.__base__, "__dataclass_fields__", {})
     }
     read = set[str]()
     for path in (ROOT / "operator").rglob("*.py"):

@@ -4,18 +4,23 @@ A record is a frozen dataclass whose fields are annotated with `Field`; rules ov
 variable `RULES`, and fields that had another name in `RENAMED`: the API server would drop them silently. A rule is
 written twice, for the API server in CEL and for the decoder in Python, side by side, and the tests hold both to the
 same manifests.
+
+A record that extends a section of the configuration lists its fields in `FIELDS`, in the order of manifests: type,
+default, text and bounds of a setting are the section's, as far as the record does not differ. The record is a section,
+so agents are configured with it; the section's other settings are not in manifests.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from mailboat.config.section_keys import FieldShape, Setting, declarations
+from mailboat.config import section_keys
+from mailboat.config.section_keys import Declaration, FieldShape, Setting, declarations
 from mailboat.frozen import Frozen
 
 LONGEST_TEXT: Final = 1024
@@ -95,7 +100,7 @@ class Field(Frozen):
     """The declaration of one field.
 
     Attributes:
-        text: One or two sentences for people: `kubectl explain` shows them.
+        text: One or two sentences for people: `kubectl explain` shows them. Empty: those of the section's setting.
         form: How the text looks, or each text of a list, or each key of a mapping.
         minimum: The smallest number allowed.
         maximum: The largest.
@@ -107,10 +112,10 @@ class Field(Frozen):
         name: How manifests call it, where that is not the attribute in camel case.
     """
 
-    text: str
+    text: str = ""
     form: Form | None = None
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     max_length: int = LONGEST_TEXT
     min_items: int = 0
     max_items: int = 100
@@ -161,22 +166,34 @@ def keys_of(record: type) -> tuple[RecordField, ...]:
 
 @cache
 def _read_keys(record: type) -> tuple[RecordField, ...]:
-    """The fields that manifests have: a record may extend a section of the configuration, which has more."""
-    known = [declared for declared in declarations(record) if not isinstance(declared.note, Setting)]
-    for declared in known:
-        if not isinstance(declared.note, Field):
-            raise TypeError(f"{record.__name__}.{declared.name} has no description")
-    return tuple(
-        RecordField(
-            declared.name,
-            _name_of(declared.name, declared.note),
-            declared.kind,
-            declared.shape,
-            declared.note,
-            declared.default,
-        )
-        for declared in known
-    )
+    declared = {one.name: one for one in declarations(record)}
+    listed: Mapping[str, Field] | None = getattr(record, "FIELDS", None)
+    if listed is None:
+        return tuple(_key(one, one.note) for one in declared.values())
+    settings = {key.name: key.setting for key in section_keys.keys_of(record.__mro__[1])}
+    if not declared.keys() <= listed.keys() | settings.keys():
+        raise TypeError(f"{record.__name__} has fields that FIELDS does not list")
+    return tuple(_key(declared[name], _completed(field, settings.get(name))) for name, field in listed.items())
+
+
+def _completed(field: Field, setting: Setting | None) -> Field:
+    """The field with what the configuration says of the same setting, where the field does not say it."""
+    if setting is None:
+        return field
+    text = field.text or setting.text
+    # a form has its own bounds: those of the setting are numbers, and the manifest has a text
+    if field.form is not None:
+        return replace(field, text=text)
+    minimum = setting.minimum if field.minimum is None else field.minimum
+    maximum = setting.maximum if field.maximum is None else field.maximum
+    return replace(field, text=text, minimum=minimum, maximum=maximum)
+
+
+def _key(declared: Declaration, field: Field | None) -> RecordField:
+    if field is None or not field.text:
+        raise TypeError(f"field {declared.name} has no description")
+    name = _name_of(declared.name, field)
+    return RecordField(declared.name, name, declared.kind, declared.shape, field, declared.default)
 
 
 def renamed_of(record: type) -> Mapping[str, Renamed]:

@@ -1,7 +1,8 @@
 """What the agents of a Journal are configured with, and the Secrets that they mount for it.
 
 Operator and agent are of one version and share `mailboat.config`: a key that the agent does not know can't be written
-here. Credentials are files of mounted Secrets.
+here. The records of the spec are sections of the configuration; only what they refer to is filled in here. Credentials
+are files of mounted Secrets.
 """
 
 from __future__ import annotations
@@ -24,15 +25,13 @@ from mailboat.config.storage import (
     ConsumptionConfig,
     JournalConfig,
     KafkaConfig,
-    KafkaSaslConfig,
-    KafkaTlsConfig,
     RetentionConfig,
     S3Config,
     Secret,
     TopicNamesConfig,
 )
 
-from mailboat_operator.kinds.journal.spec import S3, JournalSpec, Kafka, KafkaSasl, KafkaTls
+from mailboat_operator.kinds.journal.spec import S3, JournalSpec
 from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.mounts import HTTP_PORT, SecretMount, mounted_file, mounted_secret, secret_mount
 
@@ -90,44 +89,30 @@ def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
 
 
 def _kafka(spec: JournalSpec, mounts: Mapping[str, SecretMount]) -> KafkaConfig:
-    kafka: Kafka = spec.kafka
-    return KafkaConfig(
-        bootstrap_servers=kafka.bootstrap_servers,
-        tls=None if kafka.tls is None else _tls(kafka.tls, mounts),
-        sasl=None if kafka.sasl is None else _sasl(kafka.sasl, mounts["kafka-login"]),
-        replicas=spec.topics.replicas,
-        min_insync_replicas=spec.topics.min_insync_replicas,
-    )
-
-
-def _tls(tls: KafkaTls, mounts: Mapping[str, SecretMount]) -> KafkaTlsConfig:
-    certificate = mounts.get("kafka-certificate")
-    return KafkaTlsConfig(
-        ca_file=mounted_file(mounts.get("kafka-ca"), "ca.crt"),
-        certificate_file=mounted_file(certificate, "tls.crt"),
-        key_file=mounted_file(certificate, "tls.key"),
-        verify_hostname=tls.verify_hostname,
-    )
-
-
-def _sasl(sasl: KafkaSasl, login: SecretMount) -> KafkaSaslConfig:
-    return KafkaSaslConfig(
-        mechanism=sasl.mechanism,
-        user_from=Secret(file=login.file("username")),
-        password=Secret(file=login.file("password")),
-        token_url=sasl.token_url,
-        scope=sasl.scope,
+    tls, sasl = spec.kafka.tls, spec.kafka.sasl
+    if tls is not None:
+        certificate = mounts.get("kafka-certificate")
+        tls = replace(
+            tls,
+            ca_file=mounted_file(mounts.get("kafka-ca"), "ca.crt"),
+            certificate_file=mounted_file(certificate, "tls.crt"),
+            key_file=mounted_file(certificate, "tls.key"),
+        )
+    if sasl is not None:
+        login = mounts["kafka-login"]
+        sasl = replace(
+            sasl, user_from=Secret(file=login.file("username")), password=Secret(file=login.file("password"))
+        )
+    topics = spec.topics
+    return replace(
+        spec.kafka, tls=tls, sasl=sasl, replicas=topics.replicas, min_insync_replicas=topics.min_insync_replicas
     )
 
 
 def _s3(s3: S3, mounts: Mapping[str, SecretMount]) -> S3Config:
     keys = mounts.get("s3-keys")
-    return S3Config(
-        bucket=s3.bucket,
-        prefix=s3.prefix,
-        endpoint_url=s3.endpoint_url,
-        region=s3.region,
-        path_style=s3.path_style,
+    return replace(
+        s3,
         access_key_id=mounted_secret(keys, "accessKeyId"),
         secret_access_key=mounted_secret(keys, "secretAccessKey"),
         ca_file=mounted_file(mounts.get("s3-ca"), "ca.crt"),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, ClassVar, Final
 
-from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy, SaslMechanism, TopicNamesConfig
+from mailboat.config.storage import (
+    ConsumptionConfig,
+    ConsumptionPolicy,
+    KafkaConfig,
+    KafkaSaslConfig,
+    KafkaTlsConfig,
+    S3Config,
+    SaslMechanism,
+    TopicNamesConfig,
+)
 from mailboat.frozen import Frozen
 from mailboat.model.messages import TopicRole
 
@@ -28,22 +37,23 @@ from mailboat_operator.definition.metadata import Metadata, Reference
 from mailboat_operator.kinds.topic.spec import JournalRole
 
 
-class KafkaTls(Frozen):
+class KafkaTls(KafkaTlsConfig):
     """Encryption of the connections to the brokers."""
 
     RENAMED: ClassVar = (Renamed("isHostChecked", "verifyHostname", default=True),)
+    FIELDS: ClassVar = {
+        "ca_secret_ref": Field(
+            "Secret with `ca.crt`: CA bundle for the brokers' certificates. Default: the image's trust store."
+        ),
+        "certificate_secret_ref": Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS."),
+        "verify_hostname": Field(),
+    }
 
-    ca_secret_ref: Annotated[
-        Reference | None,
-        Field("Secret with `ca.crt`: CA bundle for the brokers' certificates. Default: the image's trust store."),
-    ] = None
-    certificate_secret_ref: Annotated[
-        Reference | None, Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS.")
-    ] = None
-    verify_hostname: Annotated[bool, Field("Verify that a broker's certificate names its host.")] = True
+    ca_secret_ref: Reference | None = None
+    certificate_secret_ref: Reference | None = None
 
 
-class KafkaSasl(Frozen):
+class KafkaSasl(KafkaSaslConfig):
     """Login at the brokers."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -60,42 +70,49 @@ class KafkaSasl(Frozen):
             lambda sasl: sasl.scope is None or sasl.mechanism == SaslMechanism.OAUTHBEARER,
         ),
     )
+    FIELDS: ClassVar = {
+        "mechanism": Field(),
+        "credentials_secret_ref": Field(
+            "Secret with `username` and `password`; client id and client secret for OAUTHBEARER."
+        ),
+        "token_url": Field(form=URL),
+        "scope": Field("OAuth scope to request, for OAUTHBEARER.", max_length=256),
+    }
 
-    mechanism: Annotated[SaslMechanism, Field("SASL mechanism. PLAIN sends the password unencrypted: use it with TLS.")]
-    credentials_secret_ref: Annotated[
-        Reference, Field("Secret with `username` and `password`; client id and client secret for OAUTHBEARER.")
-    ]
-    token_url: Annotated[str | None, Field("Token endpoint for OAUTHBEARER.", form=URL)] = None
-    scope: Annotated[str | None, Field("OAuth scope to request, for OAUTHBEARER.", max_length=256)] = None
+    credentials_secret_ref: Reference = field(kw_only=True)
 
 
-class Kafka(Frozen):
+class Kafka(KafkaConfig):
     """The brokers."""
 
-    bootstrap_servers: Annotated[
-        tuple[str, ...], Field("Bootstrap brokers, each `host:port`.", form=BROKER, min_items=1, max_items=20)
-    ]
-    tls: Annotated[KafkaTls | None, Field("Encryption. Default: none.")] = None
-    sasl: Annotated[KafkaSasl | None, Field("Login. Default: none.")] = None
+    FIELDS: ClassVar = {
+        "bootstrap_servers": Field(form=BROKER, min_items=1, max_items=20),
+        "tls": Field("Encryption. Default: none."),
+        "sasl": Field("Login. Default: none."),
+    }
+
+    tls: KafkaTls | None = None
+    sasl: KafkaSasl | None = None
 
 
-class S3(Frozen):
+class S3(S3Config):
     """A bucket."""
 
     RENAMED: ClassVar = (Renamed("isPathStyle", "pathStyle", default=False),)
+    FIELDS: ClassVar = {
+        "bucket": Field("The bucket; it must exist.", form=BUCKET),
+        "prefix": Field(form=KEY_PREFIX),
+        "endpoint_url": Field(form=URL),
+        "region": Field("Region. Default: as found in the pod's environment.", max_length=63),
+        "path_style": Field(),
+        "credentials_secret_ref": Field(
+            "Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."
+        ),
+        "ca_secret_ref": Field("Secret with `ca.crt`: CA bundle for the server's certificate."),
+    }
 
-    bucket: Annotated[str, Field("The bucket; it must exist.", form=BUCKET)]
-    prefix: Annotated[str, Field("Prefix of all keys, for a shared bucket.", form=KEY_PREFIX)] = ""
-    endpoint_url: Annotated[str | None, Field("Endpoint of an S3-compatible server. Default: AWS.", form=URL)] = None
-    region: Annotated[str | None, Field("Region. Default: as found in the pod's environment.", max_length=63)] = None
-    path_style: Annotated[bool, Field("Path-style requests, as many S3-compatible servers require.")] = False
-    credentials_secret_ref: Annotated[
-        Reference | None,
-        Field("Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."),
-    ] = None
-    ca_secret_ref: Annotated[
-        Reference | None, Field("Secret with `ca.crt`: CA bundle for the server's certificate.")
-    ] = None
+    credentials_secret_ref: Reference | None = None
+    ca_secret_ref: Reference | None = None
 
 
 class Blobs(Frozen):
@@ -107,11 +124,7 @@ class Blobs(Frozen):
 class JournalTopicNames(TopicNamesConfig):
     """Names of single topics, where they are not the prefix and the role."""
 
-    package: Annotated[str | None, Field("Topic of packages.", form=TOPIC_NAME)] = None
-    status: Annotated[str | None, Field("Topic of statuses.", form=TOPIC_NAME)] = None
-    discovery: Annotated[str | None, Field("Topic of announcements.", form=TOPIC_NAME)] = None
-    command: Annotated[str | None, Field("Topic of commands.", form=TOPIC_NAME)] = None
-    event: Annotated[str | None, Field("Topic of distributed events.", form=TOPIC_NAME)] = None
+    FIELDS: ClassVar = dict.fromkeys(map(str, TopicRole), Field(form=TOPIC_NAME))
 
 
 def _name_in_cel(role: TopicRole) -> str:
@@ -141,18 +154,17 @@ class Consumption(ConsumptionConfig):
             lambda one: one.max_seconds is None or int(one.min_seconds) <= int(one.max_seconds),
         ),
     )
+    FIELDS: ClassVar = {
+        "policy": Field(
+            'Subscribers that hold packages back: the registered ones, or none ("off", in quotes in YAML).'
+        ),
+        "min_seconds": Field(form=DURATION_OR_ZERO),
+        "max_seconds": Field(
+            "Age at which packages are removed even if they were not consumed. Default: never.", form=DURATION
+        ),
+    }
 
-    policy: Annotated[
-        ConsumptionPolicy,
-        Field('Subscribers that hold packages back: the registered ones, or none ("off", in quotes in YAML).'),
-    ] = ConsumptionPolicy.DURABLE
-    min_seconds: Annotated[float, Field("Minimum age of packages that consumption removes.", form=DURATION_OR_ZERO)] = (
-        3600.0
-    )
-    max_seconds: Annotated[
-        float | None,
-        Field("Age at which packages are removed even if they were not consumed. Default: never.", form=DURATION),
-    ] = None
+    policy: ConsumptionPolicy = ConsumptionPolicy.DURABLE
 
 
 class JournalRetention(Frozen):

@@ -8,10 +8,10 @@ from mailboat.config.receivers import (
     PACKAGE_KINDS,
     EventFilterConfig,
     EventKind,
-    EventSeverity,
     MailConfig,
     MailSecurity,
-    WebhookFormat,
+    RelayConfig,
+    WebhookConfig,
 )
 from mailboat.frozen import Frozen
 
@@ -42,33 +42,25 @@ class EventFilter(EventFilterConfig):
             lambda chosen: PACKAGE_KINDS.issuperset(chosen.kinds),
         ),
     )
-
-    severity: Annotated[
-        EventSeverity,
-        Field("Minimum severity: a given-up package is an error, one that is missing for another reason a warning."),
-    ] = EventSeverity.INFO
-    kinds: Annotated[tuple[EventKind, ...], Field("Kinds of events. Default: all.", max_items=6, key="")] = ()
-    subscribers: Annotated[
-        tuple[str, ...],
-        Field(
+    FIELDS: ClassVar = {
+        "severity": Field(),
+        "kinds": Field("Kinds of events. Default: all.", max_items=6, key=""),
+        "subscribers": Field(
             "Only packages that one of these subscribers does not have, such as `edge-*`. Default: all packages.",
             form=NAME_PATTERN,
             max_items=32,
             key="",
         ),
-    ] = ()
-    paths: Annotated[
-        tuple[str, ...],
-        Field(
+        "paths": Field(
             "Path patterns: only packages with a path below one of them. Default: all.",
             form=PATH_PATTERN,
             max_items=32,
             key="",
         ),
-    ] = ()
+    }
 
 
-class Webhook(Frozen):
+class Webhook(WebhookConfig):
     """A receiver that events are posted to."""
 
     RENAMED: ClassVar = (
@@ -83,17 +75,22 @@ class Webhook(Frozen):
             lambda webhook: (webhook.url is None) is not (webhook.url_secret_ref is None),
         ),
     )
+    FIELDS: ClassVar = {
+        "name": Field(form=LABEL),
+        "url": Field(form=URL),
+        "url_secret_ref": Field("Secret with `url`, instead of `url`."),
+        "token_secret_ref": Field("Secret with `token`, a bearer token to send."),
+        "timeout_seconds": Field(form=DURATION),
+        "format": Field(),
+        "filter": Field(),
+    }
 
-    name: Annotated[str, Field("Unique name; a new one starts at the next event.", form=LABEL)]
-    url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
-    url_secret_ref: Annotated[Reference | None, Field("Secret with `url`, instead of `url`.")] = None
-    token_secret_ref: Annotated[Reference | None, Field("Secret with `token`, a bearer token to send.")] = None
-    timeout_seconds: Annotated[float, Field("Time limit of one request; then it is retried.", form=DURATION)] = 10.0
-    format: Annotated[WebhookFormat, Field("Format of the body.")] = WebhookFormat.CLOUDEVENTS
-    filter: Annotated[EventFilter, Field("Which events are posted.")] = EventFilter()
+    url_secret_ref: Reference | None = None
+    token_secret_ref: Reference | None = None
+    filter: EventFilter = EventFilter()
 
 
-class Relay(Frozen):
+class Relay(RelayConfig):
     """The SMTP relay that e-mails are handed to."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -104,39 +101,33 @@ class Relay(Frozen):
             lambda relay: relay.credentials_secret_ref is None or relay.security is not MailSecurity.NONE,
         ),
     )
+    FIELDS: ClassVar = {
+        "host": Field(form=HOST_NAME),
+        "sender": Field(form=MAIL_ADDRESS),
+        "port": Field(),
+        "security": Field(),
+        "credentials_secret_ref": Field("Secret with `username` and `password`. Default: no login."),
+        "ca_secret_ref": Field(
+            "Secret with `ca.crt`: CA bundle for the relay's certificate. Default: the image's trust store."
+        ),
+        "timeout_seconds": Field(form=DURATION),
+    }
 
-    host: Annotated[str, Field("Host of the relay.", form=HOST_NAME)]
-    sender: Annotated[str, Field("Address of the sender.", form=MAIL_ADDRESS)]
-    port: Annotated[int, Field("Port of the relay.", minimum=1, maximum=65_535)] = 587
-    security: Annotated[MailSecurity, Field("Encryption. `tls`: from the start, usually on port 465.")] = (
-        MailSecurity.STARTTLS
-    )
-    credentials_secret_ref: Annotated[
-        Reference | None, Field("Secret with `username` and `password`. Default: no login.")
-    ] = None
-    ca_secret_ref: Annotated[
-        Reference | None,
-        Field("Secret with `ca.crt`: CA bundle for the relay's certificate. Default: the image's trust store."),
-    ] = None
-    timeout_seconds: Annotated[float, Field("Time limit of one e-mail.", form=DURATION)] = 30.0
+    credentials_secret_ref: Reference | None = None
+    ca_secret_ref: Reference | None = None
 
 
 class Mail(MailConfig):
     """Recipients that events are mailed to, through the relay."""
 
-    name: Annotated[str, Field("Unique name; a new one starts at the next event.", form=LABEL)]
-    to: Annotated[
-        tuple[str, ...],
-        Field("Addresses of the recipients.", form=MAIL_ADDRESS, min_items=1, max_items=32, key=""),
-    ]
-    every_seconds: Annotated[
-        float,
-        Field(
-            "Minimum time between two e-mails; events in between are sent together, up to 100.",
-            form=DURATION_OF_SECONDS,
-        ),
-    ] = 60.0
-    filter: Annotated[EventFilter, Field("Which events are mailed.")] = EventFilter()
+    FIELDS: ClassVar = {
+        "name": Field(form=LABEL),
+        "to": Field(form=MAIL_ADDRESS, min_items=1, max_items=32, key=""),
+        "every_seconds": Field(form=DURATION_OF_SECONDS),
+        "filter": Field(),
+    }
+
+    filter: EventFilter = EventFilter()
 
 
 class Events(Frozen):

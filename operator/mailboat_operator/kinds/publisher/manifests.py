@@ -13,7 +13,7 @@ from mailboat.config.document import (
     PublisherConfig,
     TokenConfig,
 )
-from mailboat.config.receivers import EventsConfig, RelayConfig, WebhookConfig
+from mailboat.config.receivers import EventsConfig, RelayConfig
 from mailboat.config.storage import Secret
 
 from mailboat_operator.kinds.journal.agent_config import agent_config, journal_mounts
@@ -84,14 +84,10 @@ def _relay_ca(relay: Relay) -> SecretMount | None:
 def _events_config(events: Events) -> EventsConfig:
     """The events as the agent reads them, with the files that it finds the Secrets in."""
     webhooks = tuple(
-        WebhookConfig(
-            hook.name,
-            hook.url,
-            mounted_secret(_hook_url(hook), "url"),
-            mounted_secret(_hook_token(hook), TOKEN_KEY),
-            hook.timeout_seconds,
-            hook.format,
-            hook.filter,
+        replace(
+            hook,
+            secret_url=mounted_secret(_hook_url(hook), "url"),
+            token=mounted_secret(_hook_token(hook), TOKEN_KEY),
         )
         for hook in events.webhooks
     )
@@ -101,15 +97,11 @@ def _events_config(events: Events) -> EventsConfig:
 
 def _relay_config(relay: Relay) -> RelayConfig:
     login = _relay_login(relay)
-    return RelayConfig(
-        host=relay.host,
-        sender=relay.sender,
-        port=relay.port,
-        security=relay.security,
+    return replace(
+        relay,
         ca_file=mounted_file(_relay_ca(relay), "ca.crt"),
         user_from=mounted_secret(login, "username"),
         password=mounted_secret(login, "password"),
-        timeout_seconds=relay.timeout_seconds,
     )
 
 

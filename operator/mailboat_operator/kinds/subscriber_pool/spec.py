@@ -136,49 +136,30 @@ class Seed(Frozen):
 class Readiness(ReadinessConfig):
     """When a member has caught up, and may be sent traffic."""
 
-    max_latency_seconds: Annotated[
-        float, Field("A member that imports a package younger than this counts as caught up.", form=DURATION)
-    ] = 120.0
-    idle_seconds: Annotated[float, Field("A member without work for this time counts as caught up.", form=DURATION)] = (
-        10.0
-    )
-    force_seconds: Annotated[
-        float | None,
-        Field("Time from the start after which the member is ready even if it lags. Default: never.", form=DURATION),
-    ] = None
-    max_lag_seconds: Annotated[
-        float | None,
-        Field(
+    FIELDS: ClassVar = {
+        "max_latency_seconds": Field(
+            "A member that imports a package younger than this counts as caught up.", form=DURATION
+        ),
+        "force_seconds": Field(
+            "Time from the start after which the member is ready even if it lags. Default: never.", form=DURATION
+        ),
+        "idle_seconds": Field("A member without work for this time counts as caught up.", form=DURATION),
+        "max_lag_seconds": Field(
             "Age of the next package beyond which a member that stands still is not ready, until half of it. "
             "Default: no limit.",
             form=DURATION_OF_SECONDS,
         ),
-    ] = None
+    }
 
 
 class Pieces(PiecesConfig):
     """Limits for packages in pieces that members collect while reading; the rest is read again when needed."""
 
-    max_packages: Annotated[
-        int,
-        Field(
-            "Maximum number of packages collected at once. Beyond it the oldest pieces are dropped, and read again "
-            "when their message arrives.",
-            minimum=1,
-            maximum=1000,
-        ),
-    ] = 10
-    max_bytes: Annotated[
-        int, Field("Maximum size of all of them, on the member's volume.", form=SIZE, name="maxSize")
-    ] = 512 * 1024**2
-    expire_seconds: Annotated[
-        float,
-        Field(
-            "Time without a new piece after which an incomplete package is dropped.",
-            form=DURATION_OF_SECONDS,
-            name="expireAfter",
-        ),
-    ] = 60.0
+    FIELDS: ClassVar = {
+        "max_packages": Field(maximum=1000),
+        "max_bytes": Field("Maximum size of all of them, on the member's volume.", form=SIZE, name="maxSize"),
+        "expire_seconds": Field(form=DURATION_OF_SECONDS, name="expireAfter"),
+    }
 
 
 class ExternalMetric(Frozen):
