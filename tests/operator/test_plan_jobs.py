@@ -403,7 +403,7 @@ def test_a_single_due_time_to_come_that_another_client_removed_is_set_again(
     schedule_of_manifest: Any, author: Any
 ) -> None:
     once = schedule_of_manifest({"cron": None, "timeZone": None, "at": "2026-11-27T11:00:00Z"})
-    assert kinds(plan_job_schedule(applied(once, author), scheduled(author))) == [SetSchedule, Report]
+    assert kinds(plan_job_schedule(applied(once, author), scheduled(author))) == [SetSchedule, RecordEvent]
 
 
 def test_a_suspended_schedule_leaves_the_journal(schedule_of_manifest: Any, author: Any) -> None:
