@@ -19,8 +19,10 @@ from typing import Any, Final
 import kopf
 from mailboat import __version__
 from mailboat.api.records import StatusView
+from mailboat.clock import SystemClock
+from mailboat.config.document import LogFormat, LogsConfig
 from mailboat.errors import MailboatError
-from pythonjsonlogger.json import JsonFormatter
+from mailboat.telemetry.logs import configure_logs
 
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
@@ -182,16 +184,6 @@ def _lease_settings(settings: OperatorSettings, cluster: Cluster) -> LeaseSettin
     )
 
 
-def configure_logs(level: str) -> None:
-    """One JSON object a line, to standard error; requests of the clients are not logged."""
-    handler = logging.StreamHandler()
-    handler.addFilter(DefinitionGone())
-    handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in ("httpx2", "httpcore2", "kopf", "asyncio"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-
 async def _main(settings: OperatorSettings) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -207,7 +199,8 @@ def run() -> int:
     except MailboatError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    configure_logs(settings.log_level)
+    logs = LogsConfig(LogFormat.JSON, settings.log_level.lower())
+    configure_logs(logs, None, SystemClock()).addFilter(DefinitionGone())
     try:
         return asyncio.run(_main(settings))
     except MailboatError as error:

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +172,11 @@ def test_sigterm_gives_the_lease_away_and_ends_with_success(replicas: Any) -> No
     assert process.wait(timeout=PATIENCE_SECONDS) == 0, replicas.log("one")
     assert replicas.holder() == ""
     for line in replicas.log("one").splitlines():
-        assert json.loads(line)["levelname"] in {"INFO", "WARNING"}, line
+        document = json.loads(line)
+        assert document["level"] in {"info", "warning"}, line
+        # as lines of agents begin
+        assert [*document][:4] == ["time", "level", "logger", "message"], line
+        assert datetime.fromisoformat(document["time"]).utcoffset() == timedelta(), line
 
 
 def test_the_lease_goes_with_the_account_when_the_operator_is_uninstalled(replicas: Any) -> None:

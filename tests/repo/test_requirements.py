@@ -70,7 +70,6 @@ def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[s
         "protobuf": "google",
         "PyYAML": "yaml",
         "confluent-kafka": "confluent_kafka",
-        "python-json-logger": "pythonjsonlogger",
         "opentelemetry-api": "opentelemetry",
     }
     declared = [re.split(r"[<>=\[ ]", dependency)[0] for dependency in document["project"]["dependencies"]]

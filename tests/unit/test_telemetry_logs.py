@@ -184,7 +184,16 @@ def test_audit_lines_are_written_at_any_level(restored: None) -> None:
 def test_warnings_without_a_text_of_their_own_are_told_apart_by_their_values(as_json: Lines) -> None:
     for text in ("one", "two", "one"):
         _LOG.warning("%s", text)
-    assert [line["message"] for line in as_json.documents()] == ["one", "two"]
+        _LOG.warning("%s: %s", text, "away")
+    assert [line["message"] for line in as_json.documents()] == ["one", "one: away", "two", "two: away"]
+
+
+def test_a_process_that_is_no_agent_names_none_in_its_lines(restored: None) -> None:
+    stream = io.StringIO()
+    configure_logs(LogsConfig(LogFormat.JSON), None, ManualClock(), stream)
+    _LOG.warning("lost", extra={"publisher": "author"})
+    line = json.loads(stream.getvalue())
+    assert [*line] == ["time", "level", "logger", "message", "publisher"]
 
 
 def test_the_memory_of_lines_is_bounded(as_json: Lines) -> None:

@@ -1,6 +1,6 @@
 """Log lines on standard error: JSON objects, or a line for people.
 
-Set up once by `agent run`.
+Set up once by `agent run` and by the operator, so that one parser reads the lines of both.
 
 The engine logs through the standard library. What a line is about travels in `extra` under a few names (`FIELDS`); of
 an error that is part of the line its stable name is taken, and the facts that it holds. The words are those of errors,
@@ -37,6 +37,7 @@ _MOST_KINDS: Final = 500
 _LONGEST_VALUE: Final = 2000
 _LONGEST_TRACE: Final = 8000
 _LEVELS: Final = ("debug", "info", "warning", "error")
+_PLACEHOLDER: Final = re.compile(r"%[a-z]")
 _OTHER_CONTROLS: Final = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 _SECRETS: Final = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), r"\1 ***"),
@@ -45,12 +46,14 @@ _SECRETS: Final = (
 )
 
 
-def configure_logs(config: LogsConfig, agent: str, clock: Clock, stream: TextIO | None = None) -> logging.Handler:
+def configure_logs(
+    config: LogsConfig, agent: str | None, clock: Clock, stream: TextIO | None = None
+) -> logging.Handler:
     """Set up the logging of this process; a second call replaces the first. Gives the handler.
 
     Args:
         config: The format, and the least that is logged.
-        agent: What the process calls itself; stands in every JSON line.
+        agent: What the agent calls itself, for every JSON line; None for a process that is no agent.
         clock: Decides when a line may be repeated.
         stream: Where lines go; standard error when None.
 
@@ -77,8 +80,8 @@ def configure_logs(config: LogsConfig, agent: str, clock: Clock, stream: TextIO 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 
-    def __init__(self, agent: str) -> None:
-        """Say `agent` in every line."""
+    def __init__(self, agent: str | None) -> None:
+        """Say `agent` in every line, unless it is None."""
         super().__init__()
         self._agent = agent
 
@@ -89,7 +92,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": blotted(_message_of(record)),
-            "agent": self._agent,
+            **({} if self._agent is None else {"agent": self._agent}),
             **fields_of(record),
         }
         audit = record.__dict__.get("audit")
@@ -132,7 +135,10 @@ class RepeatFilter(logging.Filter):
         """Whether the line may be written; it then says how many like it were not."""
         if record.levelno != logging.WARNING:
             return True  # logged in order: a start, an end, an audit line; and errors, which have ids to look up
-        key = (record.name, record.levelno, record.getMessage() if record.msg == "%s" else str(record.msg))
+        kind = str(record.msg)
+        if not _PLACEHOLDER.sub("", kind).strip(" :"):
+            kind = record.getMessage()  # such as "%s: %s", which says all by its values
+        key = (record.name, record.levelno, kind)
         now = self._clock.monotonic()
         with self._lock:
             written, left_out = self._kinds.get(key, (float("-inf"), 0))
