@@ -53,7 +53,7 @@ def configure_logs(
 
     Args:
         config: The format, and the least that is logged.
-        agent: What the agent calls itself, for every JSON line; None for a process that is no agent.
+        agent: What the agent calls itself, for every JSON line; None for the operator.
         clock: Decides when a line may be repeated.
         stream: Where lines go; standard error when None.
 
