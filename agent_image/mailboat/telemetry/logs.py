@@ -81,7 +81,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 
     def __init__(self, agent: str | None) -> None:
-        """Say `agent` in every line, unless it is None."""
+        """Name `agent` in every line, where there is one."""
         super().__init__()
         self._agent = agent
 
