@@ -139,8 +139,8 @@ class Agents:
         sent = self._client.stream(
             operation.method,
             f"{url}{PREFIX}{operation.path}",
-            params=operation.query or None,
-            json=operation.body,
+            params=operation.parameters,
+            json=operation.document,
             headers={"Authorization": f"Bearer {address.token}"},
             timeout=httpx2.Timeout(seconds, connect=_CONNECT_SECONDS),
         )

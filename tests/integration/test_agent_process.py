@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from mailboat.agent.process import AgentProcess
-from mailboat.api.archive import BenchPlan
 from mailboat.api.client import HttpControl
+from mailboat.api.orders import BenchOrder
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import prepare
@@ -93,7 +93,7 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
                 assert control.remove_expired().removed == 0
                 assert {subscriber.name for subscriber in control.retention().subscribers} == {"edge-1", "edge-2"}
                 assert all(topic.is_right for topic in control.ensure_topics().topics)
-                assert control.bench(BenchPlan(rounds=10, seconds=0.05)).append.rounds == 10
+                assert control.bench(BenchOrder(rounds=10, seconds=0.05)).append.rounds == 10
                 with pytest.raises(UsageError, match="no subscriber of this agent imports into"):
                     control.store_snapshot(f"files:{tmp_path}", "stolen")
             assert (tmp_path / "edge-1/index.html").read_text() == "<p>hello"

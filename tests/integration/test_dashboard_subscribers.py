@@ -238,19 +238,22 @@ def test_pages_of_other_hosts_are_kept_out(agent: tuple[AgentProcess, str]) -> N
     ("path", "order", "status", "detail"),
     [
         ("publishers/author/queues/free/clear", {}, 409, "free is not editable"),
-        ("subscribers/free/suspend", {"seconds": "x"}, 400, "body.seconds: unexpected str"),
+        ("subscribers/free/suspend", {"seconds": "x"}, 400, "body.seconds: Expected `float | null`, got `str`"),
         ("subscribers/free/suspend", {"second": 1}, 400, "body.second: there is no such member"),
         ("subscribers/free/suspend", {"seconds": -1}, 400, "a suspension lasts 1 second to 366 days, not -1 s"),
-        ("subscribers/free/resume", {"wait_seconds": 61}, 400, "wait_seconds: expected 0 to 60 seconds"),
-        ("subscribers/free/resume", {"wait_seconds": 10**400}, 400, "wait_seconds: expected 0 to 60 seconds"),
+        ("subscribers/free/resume", {"wait_seconds": 61}, 400, "body.wait_seconds: expected 0 to 60 seconds"),
+        ("subscribers/free/resume", {"wait_seconds": 10**400}, 400, "body.wait_seconds: Number out of range"),
         ("errors/redrive", {"subscriber": "edge", "offsets": [7]}, 400, "edge has no error-queue entry and no failed"),
         (
             "errors/redrive",
             {"subscriber": "edge", "offsets": ["0"]},
             400,
-            "body.offsets: expected at most 1000",
+            "body.offsets[0]: Expected `int`, got `str`",
         ),
-        ("errors/redrive", [], 400, "body: expected an object"),
+        ("errors/redrive", {"subscriber": "edge", "offsets": [-1]}, 400, "body.offsets: expected at most 1000 offsets"),
+        ("errors/redrive", {"subscribers": "edge", "offsets": [0]}, 400, "body.subscribers: there is no such member"),
+        ("errors/redrive", {"offsets": [0]}, 400, "body: Object missing required field `subscriber`"),
+        ("errors/redrive", [], 400, "body: Expected `object`, got `array`"),
     ],
 )
 def test_invalid_commands_are_refused(

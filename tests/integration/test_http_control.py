@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.api.archive import BenchPlan
 from mailboat.api.client import HttpControl
 from mailboat.api.control import error_pages
+from mailboat.api.orders import BenchOrder
 from mailboat.api.records import BuildFollowerView, BuildView, CauseView, DistributionView
 from mailboat.clock import SystemClock, moment_of
 from mailboat.errors import (
@@ -104,7 +104,7 @@ def test_archive_operations_answer_the_same_over_http(control: FakeControl, clie
         lambda it: it.retention(is_applied=True),
         lambda it: it.ensure_topics(),
         lambda it: it.ensure_topics(is_dry_run=True),
-        lambda it: it.bench(BenchPlan(100, 20, 0.5)),
+        lambda it: it.bench(BenchOrder(100, 20, 0.5)),
         lambda it: it.blobs(),
         lambda it: it.blobs(is_removable=True, max_items=1),
         lambda it: it.sweep(is_dry_run=False),

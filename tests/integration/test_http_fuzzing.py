@@ -54,7 +54,7 @@ def description() -> dict[str, Any]:
                 item["schema"]["maximum"] = 0.01
     for record in ("ClearOrder", "RedriveOrder", "TurnOrder"):
         document["components"]["schemas"][record]["properties"]["wait_seconds"]["maximum"] = 0.01
-    bench = document["components"]["schemas"]["BenchDocument"]["properties"]
+    bench = document["components"]["schemas"]["BenchOrder"]["properties"]
     bench["seconds"]["maximum"], bench["rounds"]["maximum"] = 0.06, 20
     return document
 

@@ -15,14 +15,16 @@ import httpx2
 import pytest
 from mailboat.api.client import HttpControl
 from mailboat.api.job_control import JobFilter
-from mailboat.api.job_operations import WorkerTurn
+from mailboat.api.job_orders import HeldCall, RenewalOrder, ResultOrder, TurnOrder
 from mailboat.api.job_views import CallView, JobQueueView, JobStateView, TurnView
-from mailboat.api.operations import LONGEST_WAIT_SECONDS
+from mailboat.api.orders import LONGEST_WAIT_SECONDS
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
+from mailboat.jobs.http_source import HttpSource
+from mailboat.jobs.source import Offer
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import (
     AttemptOutcome,
@@ -40,11 +42,12 @@ from mailboat.model.jobs import (
     Schedule,
     Token,
     parse_job_id,
+    show_job_id,
 )
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.fake_control import FakeControl
 
-WORKER = ("worker-1", 4, ("**",))
+WORKER = "worker-1"
 UNHURRIED = HttpConfig(requests_per_second=1e6, burst_requests=1_000_000)
 
 
@@ -64,17 +67,21 @@ def client(journal: MemoryJournal, serve: Any) -> Iterator[HttpControl]:
 
 
 def claim(client: HttpControl, free: int = 4, held: tuple[tuple[Token, JobId], ...] = ()) -> TurnView:
-    return ask(client, free, dict.fromkeys(held, False), LONGEST_WAIT_SECONDS)
+    return ask(client, free, held, LONGEST_WAIT_SECONDS)
 
 
-def ask(client: HttpControl, free: int, held: dict[tuple[Token, JobId], bool], wait_seconds: float = 0.0) -> TurnView:
-    return client.jobs.turn(WorkerTurn(*WORKER, free, held, wait_seconds=wait_seconds))
+def ask(
+    client: HttpControl, free: int, held: tuple[tuple[Token, JobId], ...] = (), wait_seconds: float = 0.0
+) -> TurnView:
+    known = tuple(HeldCall(show_job_id(job), token) for token, job in held)
+    return client.jobs.turn(WORKER, TurnOrder(("**",), 4, free, known, wait_seconds=wait_seconds))
 
 
 def report(
-    client: HttpControl, *results: JobResult, renewals: tuple[Renewal, ...] = (), worker: str = WORKER[0], free: int = 0
+    client: HttpControl, *results: JobResult, renewals: tuple[Renewal, ...] = (), worker: str = WORKER, free: int = 0
 ) -> TurnView:
-    return client.jobs.turn(WorkerTurn(worker, *WORKER[1:], free, {}, results, renewals))
+    ended, renewed = tuple(map(ResultOrder.of, results)), tuple(map(RenewalOrder.of, renewals))
+    return client.jobs.turn(worker, TurnOrder(("**",), 4, free, results=ended, renewals=renewed))
 
 
 def timeless(queue: JobQueueView) -> JobQueueView:
@@ -175,7 +182,7 @@ def test_j35_a_claim_whose_answer_was_lost_is_given_again(client: HttpControl) -
     lost, again = claim(client), claim(client)
     assert again.claimed == lost.claimed
     held = ((Token(again.claimed[0].token), parse_job_id(again.claimed[0].job)),)
-    assert ask(client, 4, dict.fromkeys(held, False)) == TurnView()
+    assert ask(client, 4, held) == TurnView()
 
 
 @pytest.mark.parametrize(("worker", "change"), [("worker-1", 1), ("worker-1", -1), ("worker-2", 0)])
@@ -203,7 +210,8 @@ def test_j16_a_stop_reaches_the_worker_once(client: HttpControl) -> None:
     assert client.jobs.command(JobAction.STOP, [job])[0].stop_requested
     told = claim(client, free=0, held=((token, job),))
     assert [each.job for each in told.stopping] == [claimed.job]
-    assert ask(client, 0, {(token, job): True}) == TurnView()
+    told_of = HeldCall(claimed.job, token, stop_seen=True)
+    assert client.jobs.turn(WORKER, TurnOrder(("**",), 4, 0, (told_of,))) == TurnView()
     report(client, JobResult(job, token, AttemptOutcome.FAIL))
     assert client.jobs.show(job).view.state == "stopped"
 
@@ -222,16 +230,17 @@ def test_a_job_goes_on_while_its_agent_is_started_again(journal: MemoryJournal, 
 def test_a_worker_that_left_claims_nothing_and_has_given_its_calls_back(client: HttpControl) -> None:
     (added,) = client.jobs.add([NewJob("work")])
     claim(client)  # whose answer was lost
-    client.jobs.leave(WORKER[0])
+    client.jobs.leave(WORKER)
     assert (client.jobs.show(parse_job_id(added.job)).view.state, client.jobs.queues()[0].active) == ("unassigned", 0)
     client.jobs.add([NewJob("work")])
-    assert ask(client, 4, {}) == TurnView()
+    assert ask(client, 4) == TurnView()
     assert client.jobs.queues()[0].workers == 0
 
 
 @pytest.mark.parametrize("free", [-1, 1_000])
 def test_any_number_of_free_slots_is_understood(client: HttpControl, free: int) -> None:
-    assert client.jobs.turn(WorkerTurn("worker-1", 1_000, ("**",), free, {})) == TurnView()
+    source = HttpSource(client.jobs, SystemClock())
+    assert not source.report(Offer(WORKER, 1_000, ("**",)), (), (), free).claimed
 
 
 class WatchedJobs:
@@ -266,15 +275,15 @@ def test_nothing_is_claimed_for_a_worker_that_hung_up(journal: MemoryJournal, se
             assert killed.recv(1) == b"", "the server closes its end once it has noticed"
         wait_until(lambda: not jobs.looks)  # one that runs now may still claim
         (added,) = client.jobs.add([NewJob("work")])
-        ask(client, 0, {}, wait_seconds=0.2)  # longer than the pause between two looks
+        ask(client, 0, wait_seconds=0.2)  # longer than the pause between two looks
         assert client.jobs.show(parse_job_id(added.job)).view.state == "queued"
 
 
 def test_a_renewal_that_does_not_count_is_lost_also_after_a_stop(client: HttpControl) -> None:
     unknown, job = Token(7), parse_job_id("99-0")
-    turn = WorkerTurn(*WORKER, 0, {(unknown, job): True})
-    assert client.jobs.turn(turn) == TurnView(), "a poll does not repeat what the worker was told"
-    renewed = client.jobs.turn(turn._replace(renewals=(Renewal(job, unknown),)))
+    turn = TurnOrder(("**",), 4, 0, (HeldCall("99-0", unknown, stop_seen=True),))
+    assert client.jobs.turn(WORKER, turn) == TurnView(), "a poll does not repeat what the worker was told"
+    renewed = client.jobs.turn(WORKER, replace(turn, renewals=(RenewalOrder.of(Renewal(job, unknown)),)))
     assert renewed.lost == (CallView("99-0", 7),)
 
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 import typer
+from mailboat.api.job_orders import QueueOrder
 from mailboat.api.job_views import JobQueueView, JobScheduleView
 from mailboat.cli.options import parse_duration_ms
 from mailboat.cli.program import build_app
 from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
-from mailboat.http.routes.job_requests import QueueOrder
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
 from mailboat.wire.job_records import decode_job_record, encode_job_record
 from mailboat_operator.kinds.job_queue.controller import observe_job_queue

@@ -16,7 +16,6 @@ from typing import Final
 from mailboat.agent.health import LivenessView, ReadinessView
 from mailboat.api.archive import (
     BatchRate,
-    BenchPlan,
     BlobList,
     BlobTally,
     BlobView,
@@ -39,6 +38,7 @@ from mailboat.api.archive import (
     TruncationView,
     VerificationView,
 )
+from mailboat.api.orders import BenchOrder
 from mailboat.api.records import (
     BuildView,
     CauseView,
@@ -458,10 +458,10 @@ class FakeArchive:
         state = "different" if is_dry_run else "changed"
         return TopicSetup("sqlite /journal.db", (TopicCheck("package", "package", state, differences),))
 
-    def bench(self, plan: BenchPlan) -> JournalFigures:
-        latency = Latency(1.0, 2.0, plan.rounds)
-        rates = (BatchRate(1, 10.0, 10.0 * plan.message_bytes, None),)
-        return JournalFigures("sqlite /journal.db", plan.message_bytes, latency, latency, rates, plan.seconds)
+    def bench(self, order: BenchOrder) -> JournalFigures:
+        latency = Latency(1.0, 2.0, order.rounds)
+        rates = (BatchRate(1, 10.0, 10.0 * order.message_bytes, None),)
+        return JournalFigures("sqlite /journal.db", order.message_bytes, latency, latency, rates, order.seconds)
 
     def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
         found = [

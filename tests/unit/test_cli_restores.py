@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from mailboat.api.archive import RestoreView
+from mailboat.api.orders import RestoreOrder
 from mailboat.cli.snapshots import followed
 from mailboat.clock import moment_of
 from mailboat.errors import AgentUnreachableError, RestoreInterruptedError, UsageError
-from mailboat.http.routes.blob_store import RestoreDocument
 from mailboat.testing.clocks import SkippingClock
 from pydantic import TypeAdapter, ValidationError
 
@@ -87,7 +87,7 @@ def test_a_refusal_ends_the_wait_at_once() -> None:
 
 @pytest.mark.parametrize("value", ["yes", 1, "true", None])
 def test_an_agent_takes_true_or_false_only_for_replace(value: object) -> None:
-    orders = TypeAdapter(RestoreDocument)
+    orders = TypeAdapter(RestoreOrder)
     assert orders.validate_python({"target": "sqlite:/site.db", "replace": True}).replace
     with pytest.raises(ValidationError, match="should be a valid boolean"):
         orders.validate_python({"target": "sqlite:/site.db", "replace": value})

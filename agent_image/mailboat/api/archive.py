@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from mailboat.api.orders import BenchOrder
 from mailboat.api.records import Moment, TopicView
 
 MAX_RECORDS: Final = 1_000
@@ -421,21 +422,6 @@ class TopicSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchPlan:
-    """How much of a journal is measured.
-
-    Attributes:
-        message_bytes: Size of a message; the bytes do not compress.
-        rounds: Number of single messages for each of the two latencies.
-        seconds: Time for each batch size.
-    """
-
-    message_bytes: int = 1000
-    rounds: int = 200
-    seconds: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class Latency:
     """A duration: the median, and what one in a hundred exceeds.
 
@@ -525,7 +511,7 @@ class Archive(Protocol):
         """
         ...
 
-    def bench(self, plan: BenchPlan) -> JournalFigures:
+    def bench(self, order: BenchOrder) -> JournalFigures:
         """Measure the journal on a temporary topic. Raises: as `verify`; MessageTooLargeError."""
         ...
 

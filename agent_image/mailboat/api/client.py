@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from mailboat.api.control_operations import PACKAGING_SECONDS, HttpOperations, publisher_path
+from mailboat.api.control_operations import HttpOperations, publisher_path
 from mailboat.api.job_operations import HttpJobs
-from mailboat.api.operations import LONGEST_WAIT_SECONDS, PREFIX, Operation, quoted, read_answer, read_error
+from mailboat.api.operations import PREFIX, Operation, quoted, read_answer, read_error
+from mailboat.api.orders import LONGEST_WAIT_SECONDS, ChangeOrder
 from mailboat.api.records import BuildView, CommandView, DistributionView, JournalDocument, QueueView, TopicView
 from mailboat.api.stream_events import MEDIA_TYPE, StreamEvent, read_events
 from mailboat.clock import Clock, Deadline, SystemClock
@@ -93,10 +94,8 @@ class HttpControl(HttpOperations):
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
     ) -> Iterator[DistributionView]:
-        path, body = f"{publisher_path(publisher)}/changes", {"paths": list(paths), "user_id": user_id}
-        answer = tuple[DistributionView, ...]
-        # comparing and packaging a large source takes minutes
-        yield from self._ask(Operation("POST", path, answer, body=body, wait_seconds=PACKAGING_SECONDS))
+        path = f"{publisher_path(publisher)}/changes"
+        yield from self._work(path, tuple[DistributionView, ...], ChangeOrder(tuple(paths), user_id))
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
         deadline = Deadline(self._clock, wait_seconds)
@@ -194,8 +193,8 @@ class HttpControl(HttpOperations):
         request = self._client.build_request(
             operation.method,
             operation.path,
-            params=operation.query or None,  # an empty one would drop the query of a next page's path
-            json=operation.body,
+            params=operation.parameters,
+            json=operation.document,
             timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
         )
         content = bytearray()

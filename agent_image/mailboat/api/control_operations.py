@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from mailboat.api.archive import (
     MAX_BLOBS,
-    BenchPlan,
     BlobList,
     ExpiryView,
     JournalFigures,
@@ -22,6 +21,22 @@ from mailboat.api.archive import (
     VerificationView,
 )
 from mailboat.api.operations import Ask, Operation, quoted
+from mailboat.api.orders import (
+    ApiOrder,
+    BenchOrder,
+    ChangeOrder,
+    ClearOrder,
+    DistributionOrder,
+    EnsureOrder,
+    RedriveOrder,
+    RestoreOrder,
+    ResumeOrder,
+    SnapshotOrder,
+    SubscriberSuspendOrder,
+    SweepOrder,
+    TruncateOrder,
+    VerifyOrder,
+)
 from mailboat.api.records import (
     BuildView,
     CommandView,
@@ -39,6 +54,8 @@ from mailboat.model.requests import DistributionRequest
 PACKAGING_SECONDS: Final = 540.0
 """Additional time for an answer that needs the whole source, journal or target to be read."""
 
+T = TypeVar("T")
+
 
 class HttpOperations:
     """What `Control` and `Archive` of an agent answer in one request; `HttpControl` adds waits and pages."""
@@ -51,24 +68,21 @@ class HttpOperations:
         return self._ask(Operation("GET", "/status", StatusView))
 
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
-        return self._ask(
-            Operation("POST", f"{publisher_path(publisher)}/distributions", DistributionView, body=_body(request))
-        )
+        path = f"{publisher_path(publisher)}/distributions"
+        return self._ask(Operation("POST", path, DistributionView, body=DistributionOrder.of(request)))
 
     def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
-        path = f"{publisher_path(publisher)}/plan"
-        return self._ask(Operation("POST", path, PublicationPlan, body=_body(request), wait_seconds=PACKAGING_SECONDS))
+        return self._work(f"{publisher_path(publisher)}/plan", PublicationPlan, DistributionOrder.of(request))
 
     def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
-        path, body = f"{publisher_path(publisher)}/plan/changes", {"paths": list(paths)}
-        return self._ask(Operation("POST", path, PublicationPlan, body=body, wait_seconds=PACKAGING_SECONDS))
+        return self._work(f"{publisher_path(publisher)}/plan/changes", PublicationPlan, ChangeOrder(tuple(paths)))
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
         path = f"{publisher_path(publisher)}/distributions/{quoted(package_id)}"
         return self._ask(Operation("GET", path, DistributionView, {"wait": wait_seconds}, wait_seconds=wait_seconds))
 
     def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
-        query = {"max_items": max_items} | ({} if before is None else {"before": before})
+        query = {"before": before, "max_items": max_items}
         return self._ask(Operation("GET", f"{publisher_path(publisher)}/distributions", DistributionPage, query))
 
     def build(self, build_id: str) -> BuildView:
@@ -82,9 +96,7 @@ class HttpOperations:
 
     def clear(self, publisher: str, name: str, max_items: int | None = None) -> CommandView:
         """As the port says, without a wait."""
-        return self._ask(
-            Operation("POST", f"{_queue(publisher, name)}/clear", CommandView, body={"max_items": max_items})
-        )
+        return self._ask(Operation("POST", f"{_queue(publisher, name)}/clear", CommandView, body=ClearOrder(max_items)))
 
     def remove(self, publisher: str, name: str, item_ids: Sequence[str]) -> CommandView:
         """As the port says, without a wait."""
@@ -96,91 +108,74 @@ class HttpOperations:
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
         query = {"subscriber": subscriber, "page": page, "max_items": max_items}
-        return self._ask(
-            Operation("GET", "/errors", GivenUpPage, {key: value for key, value in query.items() if value is not None})
-        )
+        return self._ask(Operation("GET", "/errors", GivenUpPage, query))
 
     def redrive(self, subscriber: str, offsets: Sequence[int]) -> Sequence[CommandView]:
         """As the port says, without a wait."""
-        body = {"subscriber": subscriber, "offsets": list(offsets)}
-        return self._ask(Operation("POST", "/errors/redrive", tuple[CommandView, ...], body=body))
+        order = RedriveOrder(subscriber, tuple(offsets))
+        return self._ask(Operation("POST", "/errors/redrive", tuple[CommandView, ...], body=order))
 
     def suspend(self, subscriber: str, seconds: float | None = None) -> CommandView:
         """As the port says, without a wait."""
-        return self._ask(
-            Operation("POST", f"/subscribers/{quoted(subscriber)}/suspend", CommandView, body={"seconds": seconds})
-        )
+        order = SubscriberSuspendOrder(seconds)
+        return self._ask(Operation("POST", f"/subscribers/{quoted(subscriber)}/suspend", CommandView, body=order))
 
     def resume(self, subscriber: str) -> CommandView:
         """As the port says, without a wait."""
-        return self._ask(Operation("POST", f"/subscribers/{quoted(subscriber)}/resume", CommandView, body={}))
+        return self._ask(
+            Operation("POST", f"/subscribers/{quoted(subscriber)}/resume", CommandView, body=ResumeOrder())
+        )
 
     def forget(self, subscriber: str) -> ForgottenView:
         return self._ask(Operation("DELETE", f"/subscribers/{quoted(subscriber)}", ForgottenView))
 
     def records(self, role: str, from_offset: int | None = None, max_items: int = 20) -> tuple[RecordView, ...]:
-        query = {"max_items": max_items} | ({} if from_offset is None else {"from_offset": from_offset})
+        query = {"from_offset": from_offset, "max_items": max_items}
         return self._ask(Operation("GET", f"/journal/{quoted(role)}/messages", tuple[RecordView, ...], query))
 
     def verify(self, *, reads_blobs: bool = False) -> VerificationView:
         """Reading a large journal takes minutes."""
-        body = {"read_blobs": reads_blobs}
-        return self._ask(
-            Operation("POST", "/journal/verify", VerificationView, body=body, wait_seconds=PACKAGING_SECONDS)
-        )
+        return self._work("/journal/verify", VerificationView, VerifyOrder(reads_blobs))
 
     def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
-        body = {"before": before, "dry_run": is_dry_run}
-        path = f"/journal/{quoted(role)}/truncate"
-        return self._ask(Operation("POST", path, TruncationView, body=body, wait_seconds=PACKAGING_SECONDS))
+        return self._work(f"/journal/{quoted(role)}/truncate", TruncationView, TruncateOrder(before, is_dry_run))
 
     def remove_expired(self) -> ExpiryView:
-        return self._ask(Operation("POST", "/journal/expire", ExpiryView, wait_seconds=PACKAGING_SECONDS))
+        return self._work("/journal/expire", ExpiryView)
 
     def retention(self, *, is_applied: bool = False) -> RetentionView:
         method = "POST" if is_applied else "GET"
         return self._ask(Operation(method, "/journal/retention", RetentionView, wait_seconds=PACKAGING_SECONDS))
 
     def ensure_topics(self, *, is_dry_run: bool = False) -> TopicSetup:
-        body = {"dry_run": is_dry_run}
-        return self._ask(Operation("POST", "/journal/ensure", TopicSetup, body=body, wait_seconds=PACKAGING_SECONDS))
+        return self._work("/journal/ensure", TopicSetup, EnsureOrder(is_dry_run))
 
-    def bench(self, plan: BenchPlan) -> JournalFigures:
-        body = {"message_bytes": plan.message_bytes, "rounds": plan.rounds, "seconds": plan.seconds}
-        return self._ask(Operation("POST", "/journal/bench", JournalFigures, body=body, wait_seconds=PACKAGING_SECONDS))
+    def bench(self, order: BenchOrder) -> JournalFigures:
+        return self._work("/journal/bench", JournalFigures, order)
 
     def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
         query = {"removable": is_removable, "max_items": MAX_BLOBS if max_items is None else min(max_items, MAX_BLOBS)}
         return self._ask(Operation("GET", "/blobs", BlobList, query, wait_seconds=PACKAGING_SECONDS))
 
     def sweep(self, *, is_dry_run: bool = True, forget_journal: str | None = None) -> SweepView:
-        body = {"dry_run": is_dry_run, "forget_journal": forget_journal}
-        return self._ask(Operation("POST", "/blobs/sweep", SweepView, body=body, wait_seconds=PACKAGING_SECONDS))
+        return self._work("/blobs/sweep", SweepView, SweepOrder(is_dry_run, forget_journal))
 
     def snapshots(self) -> tuple[SnapshotView, ...]:
         return self._ask(Operation("GET", "/snapshots", tuple[SnapshotView, ...]))
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
-        body = {"target": target, "name": name, "force": is_forced}
-        return self._ask(Operation("POST", "/snapshots", StoredSnapshotView, body=body, wait_seconds=PACKAGING_SECONDS))
+        return self._work("/snapshots", StoredSnapshotView, SnapshotOrder(target, name, is_forced))
 
     def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
-        body = {"target": target, "replace": is_replacing}
-        return self._ask(Operation("POST", f"/snapshots/{quoted(name)}/restore", RestoreView, body=body))
+        order = RestoreOrder(target, is_replacing)
+        return self._ask(Operation("POST", f"/snapshots/{quoted(name)}/restore", RestoreView, body=order))
 
     def restores(self) -> tuple[RestoreView, ...]:
         return self._ask(Operation("GET", "/restores", tuple[RestoreView, ...]))
 
-
-def _body(request: DistributionRequest) -> Mapping[str, Any]:
-    return {
-        "action": str(request.action),
-        "paths": list(request.paths),
-        "deep_paths": sorted(request.deep_paths),
-        "request_id": request.request_id,
-        "user_id": request.user_id,
-        "trace_parent": request.trace_parent,
-    }
+    def _work(self, path: str, answer: type[T], order: ApiOrder | None = None) -> T:
+        """Ask for what needs the whole source, journal or target."""
+        return self._ask(Operation("POST", path, answer, body=order, wait_seconds=PACKAGING_SECONDS))
 
 
 def publisher_path(name: str) -> str:

@@ -7,24 +7,25 @@ from its event loop.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from http import HTTPStatus
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from mailboat.api.orders import ApiOrder
 from mailboat.api.problems import error_of, read_problem
-from mailboat.errors import AccessDeniedError, AgentDefectError, MailboatError
+from mailboat.errors import AccessDeniedError, AgentDefectError, MailboatError, UsageError
 from mailboat.json_decoder import decoder_of
 
 PREFIX: Final = "/api/v1"
 """The path below which all operations are."""
 
-LONGEST_WAIT_SECONDS: Final = 60.0
-"""The longest time that an agent waits in one request; for a longer wait the client asks again."""
+_SHOWN_NAME: Final = 200
 
 T = TypeVar("T")
+Body = TypeVar("Body", bound=ApiOrder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ class Operation(Generic[T]):
         method: The HTTP method.
         path: The path below `PREFIX`.
         answer: The record that answers it.
-        query: The query parameters; a list stands for a repeated one.
-        body: The JSON body; None sends none.
+        query: The query parameters; a list stands for a repeated one, None and an empty list for none.
+        body: The body; None sends none.
         wait_seconds: The time that the agent may wait before it answers.
         answer_seconds: The time for the answer, in addition to the wait; None is the client's.
     """
@@ -45,9 +46,19 @@ class Operation(Generic[T]):
     path: str
     answer: type[T]
     query: Mapping[str, Any] = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
+    body: ApiOrder | None = None
     wait_seconds: float = 0.0
     answer_seconds: float | None = None
+
+    @property
+    def parameters(self) -> Mapping[str, Any] | None:
+        """The query that is sent; None, not an empty one, which would drop the query of a path that has one."""
+        return {name: value for name, value in self.query.items() if value not in (None, [])} or None
+
+    @property
+    def document(self) -> Mapping[str, Any] | None:
+        """The body as a JSON object."""
+        return None if self.body is None else self.body.document()
 
 
 class Ask(Protocol):
@@ -59,6 +70,25 @@ class Ask(Protocol):
 def quoted(text: str) -> str:
     """A name as one part of a path."""
     return quote(text, safe="")
+
+
+def read_order(order: type[Body], content: bytes) -> Body:
+    """The record in a request's body, with the types of its members checked, but not their constraints.
+
+    For agents that serve without the framework, which checks both. Raises: UsageError.
+    """
+    known = [member.name for member in fields(order)]
+    try:
+        # before the record: a member that is misspelt would else be called missing, or be ignored
+        for name in decoder_of(dict[str, msgspec.Raw]).decode(content):
+            if name not in known:
+                step = f"it takes {', '.join(known)}"
+                raise UsageError(f"body.{name[:_SHOWN_NAME]}: there is no such member", next_step=step)
+        # made again, as msgspec sets no default that the class has, too
+        return order(**vars(decoder_of(order).decode(content)))
+    except (msgspec.DecodeError, RecursionError) as error:
+        fault, _, place = str(error).partition(" - at `$")
+        raise UsageError(f"body{place.rstrip('`')}: {fault}") from error
 
 
 def read_answer(operation: Operation[T], content: bytes, url: str) -> T:

@@ -10,7 +10,6 @@ import typer
 from mailboat.api.archive import (
     MAX_RECORDS,
     Archive,
-    BenchPlan,
     JournalFigures,
     Latency,
     RecordView,
@@ -19,6 +18,7 @@ from mailboat.api.archive import (
     TopicCheck,
     VerificationView,
 )
+from mailboat.api.orders import BenchOrder
 from mailboat.api.records import document_of
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
@@ -228,7 +228,7 @@ def bench(
 ) -> None:
     """Measure latency, wake-up and throughput of the journal on a temporary topic."""
     with session.archive() as archive:
-        found = archive.bench(BenchPlan(size, rounds, seconds))
+        found = archive.bench(BenchOrder(size, rounds, seconds))
     session.show(Report(document_of(found), [found.journal], lambda: _bench_blocks(found)))
 
 

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final, TypeGuard
 
+from mailboat.api.orders import MAX_SUSPENDED_SECONDS, MIN_SUSPENDED_SECONDS
 from mailboat.api.records import CommandView
 from mailboat.clock import milliseconds_now
 from mailboat.composition.workspace import Workspace
@@ -37,8 +38,6 @@ from mailboat.wire.messages import encode_message, readable_message
 
 # An older command counts as unknown: the search runs within a request.
 MAX_SEARCHED_RECORDS: Final = 20_000
-MIN_SUSPENDED_SECONDS: Final = 1.0
-MAX_SUSPENDED_SECONDS: Final = 366 * 86_400
 MAX_REMEMBERED: Final = 10_000
 MAX_REDRIVEN: Final = 1_000
 _SHOWN: Final = 80
@@ -122,7 +121,9 @@ class CommandSender:
     def suspend(self, queue_name: QueueName, seconds: float | None) -> CommandView:
         """Command a subscriber to suspend its imports, for at most so long. Raises: UsageError for a bad duration."""
         if seconds is not None and not MIN_SUSPENDED_SECONDS <= seconds <= MAX_SUSPENDED_SECONDS:
-            raise UsageError(f"a suspension lasts 1 second to {MAX_SUSPENDED_SECONDS // 86_400} days, not {seconds} s")
+            raise UsageError(
+                f"a suspension lasts 1 second to {MAX_SUSPENDED_SECONDS // 86_400} days, not {seconds:g} s"
+            )
         return self._suspend(queue_name, seconds, suspended=True)
 
     def resume(self, queue_name: QueueName) -> CommandView:

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 from mailboat.api.archive import (
     MAX_PROBLEMS,
     Archive,
-    BenchPlan,
     BlobList,
     BlobTally,
     BlobView,
@@ -36,6 +35,7 @@ from mailboat.api.archive import (
     TruncationView,
     VerificationView,
 )
+from mailboat.api.orders import BenchOrder
 from mailboat.api.records import Moment, TopicView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.clock import milliseconds_now, moment_of
@@ -239,10 +239,10 @@ class JournalArchive:
         topics = tuple(handle(self._workspace, role) for role in TopicRole)
         return TopicSetup(self._workspace.journal.description, topics)
 
-    def bench(self, plan: BenchPlan) -> JournalFigures:
+    def bench(self, order: BenchOrder) -> JournalFigures:
         prefix = self._workspace.home.config.journal.topic_prefix
         with self._reading_everything():
-            return measure_journal(self._workspace.journal, prefix, plan, self._workspace.clock)
+            return measure_journal(self._workspace.journal, prefix, order, self._workspace.clock)
 
     def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
         with self._reading_everything():

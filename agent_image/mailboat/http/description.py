@@ -18,6 +18,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from mailboat.api.problems import MEDIA_TYPE, Problem
+from mailboat.http.examples import ORDERS
 from mailboat.http.ports import problem_response
 
 _TAGS: Final = {
@@ -76,6 +77,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
         schemas.pop(name, None)
     for schema in schemas.values():
         _explain_members(schema)
+    for name, example in ORDERS.items():
+        schemas[name]["examples"] = [example]
     shared = components.setdefault("responses", {})
     for operation in operations(document):
         _name_verb(operation)

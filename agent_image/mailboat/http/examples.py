@@ -110,14 +110,17 @@ _SUBSCRIBER: Final = SubscriberStatusView(
     after_calls=HookCallsView(3, 0, CauseView("ProcessorFailed", "the hook /usr/bin/purge ended with the exit code 1")),
 )
 
-ORDER: Final[Document] = {
-    "action": "ADD",
-    "paths": ["/news/a"],
-    "deep_paths": ["/news/a"],
-    "request_id": "news-a-1",
-    "user_id": None,
-    "trace_parent": None,
+ORDERS: Final[Mapping[str, Document]] = {
+    "ChangeOrder": {"paths": ["/news"]},
+    "DistributionOrder": {
+        "action": "ADD",
+        "deep_paths": ["/news/a"],
+        "paths": ["/news/a"],
+        "request_id": "news-a-1",
+    },
 }
+"""Of requests, by their records."""
+
 DISTRIBUTION: Final[Document] = document_of(
     DistributionView(
         "author",

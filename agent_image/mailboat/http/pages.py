@@ -13,8 +13,8 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import Query, Request, Response
 
+from mailboat.api.orders import MAX_PAGE
 from mailboat.control.page_tokens import Key, page_of
-from mailboat.http.ports import MAX_PAGE
 
 MAX_TOKEN: Final = 4_000
 WHOLE_LIST: Final = 500

@@ -17,7 +17,7 @@ from fastapi import Depends, Path, Query, Request
 from fastapi.dependencies.models import Dependant
 
 from mailboat.api.control import Control
-from mailboat.api.operations import LONGEST_WAIT_SECONDS
+from mailboat.api.orders import LONGEST_NAME, LONGEST_WAIT_SECONDS
 from mailboat.api.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
 from mailboat.api.records import document_of
 from mailboat.clock import Clock
@@ -32,11 +32,6 @@ from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.examples import PROBLEMS
 from mailboat.http.probes import ProbePorts
 from mailboat.telemetry.memory_accounts import MemoryAccounts
-
-# Offsets of Kafka and SQLite have 63 bits.
-MAX_OFFSET: Final = 2**63 - 1
-MAX_PAGE: Final = 1000
-LONGEST_NAME: Final = 200
 
 MAX_PUBLISHING: Final = 30
 """Threads that publish or plan at once, of 40 that the framework has. They may wait for minutes, behind a request that

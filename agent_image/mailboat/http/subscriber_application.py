@@ -8,15 +8,13 @@ which costs 19 MB.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -28,7 +26,18 @@ from starlette.types import ASGIApp
 from mailboat.agent.own_subscribers import OwnSubscribers, SentCommands
 from mailboat.agent.restores import SnapshotRestores
 from mailboat.api.dashboard_files import DASHBOARD_PATHS, accepts_gzip
-from mailboat.api.operations import LONGEST_WAIT_SECONDS, PREFIX
+from mailboat.api.operations import PREFIX, read_order
+from mailboat.api.orders import (
+    LONGEST_WAIT_SECONDS,
+    MAX_OFFSET,
+    MAX_PAGE,
+    ApiOrder,
+    ClearOrder,
+    RedriveOrder,
+    RestoreOrder,
+    ResumeOrder,
+    SubscriberSuspendOrder,
+)
 from mailboat.api.records import CallerView, CommandView, document_of
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import Verb
@@ -52,7 +61,6 @@ if TYPE_CHECKING:
     from mailboat.agent.process import AgentProcess
 
 SCOPE: Final = "subscribers"
-MAX_PAGE: Final = 1000
 _LONGEST_NUMBER: Final = 19
 _SECONDS: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,20})?", re.ASCII)
 _QUEUE: Final = "/publishers/{publisher}/queues/{name}"
@@ -70,67 +78,56 @@ _LINKS: Final = (
     (f"{PREFIX}/memory", "Memory of this agent."),
     *PROBE_LINKS,
 )
-Asked = Mapping[str, Any]
 Read = Callable[[Request], object]
-_WAIT: Final = "wait_seconds"
+Body = TypeVar("Body", bound=ApiOrder)
+
+
+class _RemoveOrder(ApiOrder):
+    """The query of a removal, which has no body."""
+
+    ids: tuple[str, ...]
+    wait_seconds: float
 
 
 class _Command(NamedTuple):
     """A command to subscribers: how it is asked for, and what sends it.
 
     Attributes:
-        method: The request's method; a DELETE says in its query what it asks for.
         path: The request's path.
-        members: What may be asked for, with the types of each.
+        order: The request's record.
         send: Sends it, by what the path and the request say.
         answers_list: Whether it is sent to several subscribers, whose answers are a list.
     """
 
-    method: str
     path: str
-    members: Mapping[str, tuple[type, ...]]
-    send: Callable[[OwnSubscribers, Mapping[str, str], Asked], SentCommands]
+    order: type[ApiOrder]
+    send: Callable[[OwnSubscribers, Mapping[str, str], Any], SentCommands]
     answers_list: bool = False
 
 
-def _redrive(own: OwnSubscribers, _: Mapping[str, str], asked: Asked) -> SentCommands:
-    offsets = asked.get("offsets", [])
-    if len(offsets) > MAX_PAGE or any(type(offset) is not int or offset < 0 for offset in offsets):
+def _redrive(own: OwnSubscribers, _: Mapping[str, str], order: RedriveOrder) -> SentCommands:
+    if len(order.offsets) > MAX_PAGE or any(offset < 0 for offset in order.offsets):
         raise UsageError(f"body.offsets: expected at most {MAX_PAGE} offsets")
-    return own.redrive(asked.get("subscriber", ""), offsets)
+    return own.redrive(order.subscriber, order.offsets)
 
 
 _COMMANDS: Final = (
     _Command(
-        "POST",
         "/subscribers/{name}/suspend",
-        MappingProxyType({"seconds": (int, float, type(None))}),
-        lambda own, place, asked: own.suspend(place["name"], asked.get("seconds")),
+        SubscriberSuspendOrder,
+        lambda own, place, order: own.suspend(place["name"], order.seconds),
     ),
+    _Command("/subscribers/{name}/resume", ResumeOrder, lambda own, place, _: own.resume(place["name"])),
+    _Command("/errors/redrive", RedriveOrder, _redrive, answers_list=True),
     _Command(
-        "POST",
-        "/subscribers/{name}/resume",
-        MappingProxyType({}),
-        lambda own, place, _: own.resume(place["name"]),
-    ),
-    _Command(
-        "POST",
-        "/errors/redrive",
-        MappingProxyType({"subscriber": (str,), "offsets": (list,)}),
-        _redrive,
-        answers_list=True,
-    ),
-    _Command(
-        "POST",
         f"{_QUEUE}/clear",
-        MappingProxyType({"max_items": (int, type(None))}),
-        lambda own, place, asked: own.clear(place["publisher"], place["name"], asked.get("max_items")),
+        ClearOrder,
+        lambda own, place, order: own.clear(place["publisher"], place["name"], order.max_items),
     ),
     _Command(
-        "DELETE",
         f"{_QUEUE}/items",
-        MappingProxyType({"id": (list,)}),
-        lambda own, place, asked: own.remove(place["publisher"], place["name"], asked["id"]),
+        _RemoveOrder,
+        lambda own, place, order: own.remove(place["publisher"], place["name"], order.ids),
     ),
 )
 
@@ -196,20 +193,24 @@ def _read(path: str, read: Read, *parameters: str) -> Route:
 
 def _command(own: OwnSubscribers, waiting: _Waiting, command: _Command) -> Route:
     """A route that sends a command, and answers when its subscriber has, or the time to wait is over."""
+    is_removal = command.order is _RemoveOrder
 
     async def answer(request: Request) -> Response:
-        is_delete = command.method == "DELETE"
-        call = _admit(request, route, Verb.CLEAR, ("id", "wait") if is_delete else ())
-        asked = _query_of(request) if is_delete else await _body_of(request)
-        _refuse_unknown(asked, {**command.members, _WAIT: (int, float)})
-        seconds = _wait_seconds(asked)
-        sent = await run_in_threadpool(command.send, own, request.path_params, asked)
-        views = await _outcome(waiting, sent, seconds)
+        call = _admit(request, route, Verb.CLEAR, ("id", "wait") if is_removal else ())
+        order: Any
+        if is_removal:
+            order = _RemoveOrder(tuple(request.query_params.getlist("id")), _wait_of(request))
+        else:
+            order = await _order_of(request, command.order)
+            if not 0 <= order.wait_seconds <= LONGEST_WAIT_SECONDS:
+                raise UsageError(f"body.wait_seconds: expected 0 to {LONGEST_WAIT_SECONDS:g} seconds")
+        sent = await run_in_threadpool(command.send, own, request.path_params, order)
+        views = await _outcome(waiting, sent, order.wait_seconds)
         call.concerns(_subject_of(views))
         document = document_of(views)
         return json_answer(document if command.answers_list else document[0], HTTPStatus.ACCEPTED)
 
-    route = Route(f"{PREFIX}{command.path}", answer, methods=[command.method])
+    route = Route(f"{PREFIX}{command.path}", answer, methods=["DELETE" if is_removal else "POST"])
     return route
 
 
@@ -218,12 +219,10 @@ def _restore(restores: SnapshotRestores) -> Route:
 
     async def answer(request: Request) -> Response:
         call = _admit(request, route, Verb.ADMIN, ())
-        asked = await _body_of(request)
-        _refuse_unknown(asked, MappingProxyType({"target": (str,), "replace": (bool,)}))
-        name, target = request.path_params["snapshot"], asked.get("target", "")
-        call.concerns({"target": target, "snapshot": name})
+        order, name = await _order_of(request, RestoreOrder), request.path_params["snapshot"]
+        call.concerns({"target": order.target, "snapshot": name})
         begun = await run_in_threadpool(
-            lambda: restores.restore_snapshot(name, target, is_replacing=asked.get("replace", False))
+            lambda: restores.restore_snapshot(name, order.target, is_replacing=order.replace)
         )
         call.concerns({"subscriber": begun.subscriber})
         return json_answer(document_of(begun), HTTPStatus.ACCEPTED)
@@ -303,7 +302,7 @@ def _failed(own: OwnSubscribers, request: Request) -> object:
 
 def _queue(own: OwnSubscribers, request: Request) -> object:
     wanted = _number(request, "max_items", 100, MAX_PAGE, least=1)
-    from_offset = _number(request, "from_offset", 0, 2**63 - 1)
+    from_offset = _number(request, "from_offset", 0, MAX_OFFSET)
     return own.queue(request.path_params["publisher"], request.path_params["name"], from_offset, wanted)
 
 
@@ -315,11 +314,6 @@ def _number(request: Request, name: str, default: int, most: int, *, least: int 
     return int(text)
 
 
-def _query_of(request: Request) -> Asked:
-    """What a DELETE asks for, as a body would. Raises: UsageError."""
-    return {"id": request.query_params.getlist("id"), _WAIT: _wait_of(request)}
-
-
 def _wait_of(request: Request) -> float:
     """The seconds to wait that a query asks for. Raises: UsageError."""
     text = request.query_params.get("wait", "0")
@@ -328,38 +322,13 @@ def _wait_of(request: Request) -> float:
     return float(text)
 
 
-async def _body_of(request: Request) -> Asked:
-    """The object in the body; empty without a body. Raises: UsageError."""
+async def _order_of(request: Request, order: type[Body]) -> Body:
+    """The record in the body; that of an empty object without a body. Raises: UsageError."""
     body = await request.body()
     kind = request.headers.get("content-type", "")
     if body and "json" not in kind.lower():
         raise undeclared_body(kind)
-    try:
-        document = json.loads(body) if body else {}
-    except ValueError as error:
-        raise UsageError(f"body: {error}") from error
-    if not isinstance(document, dict):
-        raise UsageError("body: expected an object")
-    return document
-
-
-def _refuse_unknown(asked: Asked, members: Mapping[str, tuple[type, ...]]) -> None:
-    """Raises: UsageError for a member that is unknown, or has another type."""
-    for name, value in asked.items():
-        if name not in members:
-            raise UsageError(f"body.{name[:200]}: there is no such member", next_step=f"it takes {', '.join(members)}")
-        types = members[name]
-        # a boolean is an integer, too
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise UsageError(f"body.{name}: unexpected {type(value).__name__}")
-
-
-def _wait_seconds(asked: Asked) -> float:
-    seconds = asked.get(_WAIT, 0.0)
-    # before it becomes a float: an integer may be too large for one
-    if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
-        raise UsageError(f"{_WAIT}: expected 0 to {LONGEST_WAIT_SECONDS:g} seconds")
-    return float(seconds)
+    return read_order(order, body or b"{}")
 
 
 def _subject_of(views: list[CommandView]) -> dict[str, object]:

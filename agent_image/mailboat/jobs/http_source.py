@@ -12,14 +12,16 @@ import binascii
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Final
 
-from mailboat.api.job_operations import HttpJobs, WorkerTurn
+from mailboat.api.job_operations import HttpJobs
+from mailboat.api.job_orders import HeldCall, RenewalOrder, ResultOrder, TurnOrder
 from mailboat.api.job_views import CallView, ClaimedView, TurnView
 from mailboat.clock import Clock
 from mailboat.errors import AgentDefectError, UsageError
 from mailboat.jobs.source import CallId, ClaimedCall, Offer, PollResult
-from mailboat.model.jobs import JobResult, NewJob, Renewal, Token, parse_job_id
+from mailboat.model.jobs import MAX_BATCH, JobResult, NewJob, Renewal, Token, parse_job_id, show_job_id
 
 _WAIT_SECONDS: Final = 20.0
 _BUSY_SECONDS: Final = 1.0
@@ -44,11 +46,13 @@ class HttpSource:
         now = self._clock.monotonic()
         if self._asked is None and (free or now - self._asked_at >= _BUSY_SECONDS):
             self._asked_at = now
-            turn = self._turn(free, held)._replace(wait_seconds=_WAIT_SECONDS if free else 0.0)
+            turn = replace(self._turn(free, held), wait_seconds=_WAIT_SECONDS if free else 0.0)
             asked = self._asked = Future[TurnView]()
             # In a thread of its own: the agent holds the request, and `poll` must return to report results. A daemon:
             # a request that an agent does not answer must not hold up the end of the process.
-            threading.Thread(target=self._claim, args=(asked, turn), name="mailboat-job-claims", daemon=True).start()
+            threading.Thread(
+                target=self._claim, args=(asked, offer.worker, turn), name="mailboat-job-claims", daemon=True
+            ).start()
         self._wake.wait(min(wait_seconds, _BUSY_SECONDS) if not free else wait_seconds)
         # Cleared before the answer is checked: an answer that comes later wakes the next `poll`.
         self._wake.clear()
@@ -67,8 +71,12 @@ class HttpSource:
     ) -> PollResult:
         self._heed(offer)
         is_claiming = self._asked is not None
-        turn = self._turn(0 if is_claiming else free, held)
-        learned = self._learned(self._jobs.turn(turn._replace(results=results, renewals=renewals)))
+        turn = replace(
+            self._turn(0 if is_claiming else free, held),
+            results=tuple(map(ResultOrder.of, results)),
+            renewals=tuple(map(RenewalOrder.of, renewals)),
+        )
+        learned = self._learned(self._jobs.turn(offer.worker, turn))
         # The claim that is under way gives its calls itself: a call that both gave could run twice.
         return learned._replace(claimed=()) if is_claiming else learned
 
@@ -79,11 +87,13 @@ class HttpSource:
             self._asked, self._asked_at = None, self._clock.monotonic() - _BUSY_SECONDS
         self._offer = offer
 
-    def _turn(self, free: int, held: Collection[CallId]) -> WorkerTurn:
+    def _turn(self, free: int, held: Collection[CallId]) -> TurnOrder:
         self._told.intersection_update(held)
-        known = {(call.token, call.job): call in self._told for call in held}
+        known = tuple(HeldCall(show_job_id(call.job), call.token, call in self._told) for call in held)
+        # negative while a call that was given twice is counted twice; one record carries at most MAX_BATCH
+        wanted = min(max(0, free), MAX_BATCH)
         offer = self._offer
-        return WorkerTurn(offer.worker, offer.slots, offer.topics, free, known, is_ending=offer.is_ending)
+        return TurnOrder(tuple(offer.topics), offer.slots, wanted, known, ending=offer.is_ending)
 
     def _learned(self, view: TurnView) -> PollResult:
         polled = PollResult(
@@ -102,9 +112,9 @@ class HttpSource:
     def close(self) -> None:
         """Leave a claim that is under way to its thread: closing the client ends it."""
 
-    def _claim(self, asked: Future[TurnView], turn: WorkerTurn) -> None:
+    def _claim(self, asked: Future[TurnView], worker: str, turn: TurnOrder) -> None:
         try:
-            asked.set_result(self._jobs.turn(turn))
+            asked.set_result(self._jobs.turn(worker, turn))
         except BaseException as error:  # noqa: BLE001  # raised by the `poll` that reads the answer
             asked.set_exception(error)
         self._wake.set()

@@ -14,7 +14,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.api.archive import BatchRate, BenchPlan, JournalFigures, Latency
+from mailboat.api.archive import BatchRate, JournalFigures, Latency
+from mailboat.api.orders import BenchOrder
 from mailboat.clock import Clock, Deadline
 from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import JournalUnavailableError, MailboatError
@@ -31,16 +32,16 @@ _BATCH_BYTES: Final = 32 * 1024 * 1024
 _READ: Final = ReadLimits(max_records=1000, max_bytes=8 * 1024 * 1024)
 
 
-def measure_journal(journal: Journal, topic_prefix: str, plan: BenchPlan, clock: Clock) -> JournalFigures:
+def measure_journal(journal: Journal, topic_prefix: str, order: BenchOrder, clock: Clock) -> JournalFigures:
     """Measure, on a topic that is removed afterwards.
 
     Raises: MessageTooLargeError, JournalUnavailableError, JournalAccessDeniedError; the topic is removed all the same,
     or a warning names it.
     """
     topic = TopicName(f"{topic_prefix}mailboat-bench-{uuid.uuid4().hex[:8]}")
-    journal.ensure_topic(topic, TopicSettings(retention_seconds=3600.0, max_message_bytes=plan.message_bytes))
+    journal.ensure_topic(topic, TopicSettings(retention_seconds=3600.0, max_message_bytes=order.message_bytes))
     try:
-        return _Bench(journal, topic, plan, clock).run()
+        return _Bench(journal, topic, order, clock).run()
     finally:
         # caught: the figures, or the error of the measurement, say more than this one
         try:
@@ -52,27 +53,27 @@ def measure_journal(journal: Journal, topic_prefix: str, plan: BenchPlan, clock:
 class _Bench:
     """One measurement on one topic."""
 
-    def __init__(self, journal: Journal, topic: TopicName, plan: BenchPlan, clock: Clock) -> None:
+    def __init__(self, journal: Journal, topic: TopicName, order: BenchOrder, clock: Clock) -> None:
         self._journal = journal
         self._topic = topic
-        self._plan = plan
+        self._order = order
         self._clock = clock
         chance = random.Random(_SEED)  # noqa: S311  # bytes that do not compress, the same in every run
-        self._values = [chance.randbytes(plan.message_bytes) for _ in range(16)]
+        self._values = [chance.randbytes(order.message_bytes) for _ in range(16)]
 
     def run(self) -> JournalFigures:
         self._append_times(_FIRST)
-        append = _latency(self._append_times(self._plan.rounds))
-        wakeup = _latency(self._wakeup_times(self._plan.rounds))
+        append = _latency(self._append_times(self._order.rounds))
+        wakeup = _latency(self._wakeup_times(self._order.rounds))
         rates = tuple(self._rate(batch) for batch in self._batches())
         read_per_second = self._read_rate()
         return JournalFigures(
-            self._journal.description, self._plan.message_bytes, append, wakeup, rates, read_per_second
+            self._journal.description, self._order.message_bytes, append, wakeup, rates, read_per_second
         )
 
     def _batches(self) -> Sequence[int]:
         """The batch sizes that stay within bounds in memory."""
-        return [batch for batch in BATCHES if batch == 1 or batch * self._plan.message_bytes <= _BATCH_BYTES]
+        return [batch for batch in BATCHES if batch == 1 or batch * self._order.message_bytes <= _BATCH_BYTES]
 
     def _records(self, count: int) -> list[NewRecord]:
         return [NewRecord(self._values[number % len(self._values)]) for number in range(count)]
@@ -105,7 +106,7 @@ class _Bench:
         records = self._records(batch)
         self._journal.append(self._topic, records)
         syncs = self._journal.upkeep.synchronisations()
-        begin, deadline, batches = self._clock.monotonic(), Deadline(self._clock, self._plan.seconds), 0
+        begin, deadline, batches = self._clock.monotonic(), Deadline(self._clock, self._order.seconds), 0
         while not batches or not deadline.is_over():
             self._journal.append(self._topic, records)
             batches += 1
@@ -113,7 +114,7 @@ class _Bench:
         synced = self._journal.upkeep.synchronisations()
         per_second = batches * batch / seconds
         each = None if syncs is None or synced is None else (synced - syncs) / (batches * batch)
-        return BatchRate(batch, per_second, per_second * self._plan.message_bytes, each)
+        return BatchRate(batch, per_second, per_second * self._order.message_bytes, each)
 
     def _read_rate(self) -> float:
         reader = self._journal.reader(self._topic, Edge.EARLIEST)

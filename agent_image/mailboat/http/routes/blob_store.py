@@ -3,66 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import ConfigDict, Strict, StringConstraints, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.archive import MAX_BLOBS, BlobList, RestoreView, SnapshotView, StoredSnapshotView, SweepView
+from mailboat.api.orders import LONGEST_NAME, RestoreOrder, SnapshotOrder, SweepOrder
 from mailboat.config.document import Verb
 from mailboat.http.examples import BLOBS, RESTORE, SNAPSHOT, STORED_SNAPSHOT, SWEEP
-from mailboat.http.ports import LONGEST_NAME, CurrentCall, Ports, operation
+from mailboat.http.ports import CurrentCall, Ports, operation
 
 router = APIRouter(prefix="/api/v1", tags=["storage"])
-
-Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
-
-
-@with_config(ConfigDict(title="SweepOrder", extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class SweepDocument:
-    """A request to sweep the blob store.
-
-    Attributes:
-        dry_run: Count blobs; remove nothing.
-        forget_journal: Id of a journal to treat as deleted; its blobs may be removed.
-    """
-
-    dry_run: bool = True
-    forget_journal: Name | None = None
-
-
-@with_config(ConfigDict(title="SnapshotOrder", extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class SnapshotDocument:
-    """A request to store a snapshot.
-
-    Attributes:
-        target: The target of a subscriber of this agent, as its status shows it.
-        name: The name of the snapshot.
-        force: Replace a snapshot of that name that is as new, or of another journal.
-    """
-
-    target: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    name: Name
-    force: bool = False
-
-
-@with_config(ConfigDict(title="RestoreOrder", extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class RestoreDocument:
-    """A request to restore a snapshot.
-
-    Attributes:
-        target: The target of a subscriber of this agent, as `GET /restores` lists it.
-        replace: Replace the content of the target; without it, a target with content is refused.
-    """
-
-    target: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    replace: Annotated[bool, Strict()] = False
-
 
 SnapshotName = Annotated[
     str, Path(description="The snapshot's name, without `blob:`.", max_length=LONGEST_NAME, examples=["site"])
@@ -78,11 +30,11 @@ def list_blobs(*, ports: Ports, removable: Removable = False, max_items: MaxBlob
 
 
 @router.post("/blobs/sweep", **operation(Verb.ADMIN, "Sweep the blob store", example=SWEEP))
-async def sweep_blobs(document: SweepDocument, ports: Ports, call: CurrentCall) -> SweepView:
+async def sweep_blobs(order: SweepOrder, ports: Ports, call: CurrentCall) -> SweepView:
     """Removes blobs that no message refers to and that are older than the grace period. Default: a dry run."""
-    call.concerns({"dry_run": document.dry_run})
+    call.concerns({"dry_run": order.dry_run})
     return await run_in_threadpool(
-        lambda: ports.archive.sweep(is_dry_run=document.dry_run, forget_journal=document.forget_journal)
+        lambda: ports.archive.sweep(is_dry_run=order.dry_run, forget_journal=order.forget_journal)
     )
 
 
@@ -93,11 +45,11 @@ def list_snapshots(ports: Ports) -> Sequence[SnapshotView]:
 
 
 @router.post("/snapshots", **operation(Verb.ADMIN, "Store a snapshot", example=STORED_SNAPSHOT, also=(409,)))
-async def store_snapshot(document: SnapshotDocument, ports: Ports, call: CurrentCall) -> StoredSnapshotView:
+async def store_snapshot(order: SnapshotOrder, ports: Ports, call: CurrentCall) -> StoredSnapshotView:
     """Copies the target of a subscriber of this agent, with its position, to the blob store."""
-    call.concerns({"target": document.target, "snapshot": document.name})
+    call.concerns({"target": order.target, "snapshot": order.name})
     return await run_in_threadpool(
-        lambda: ports.archive.store_snapshot(document.target, document.name, is_forced=document.force)
+        lambda: ports.archive.store_snapshot(order.target, order.name, is_forced=order.force)
     )
 
 
@@ -113,17 +65,15 @@ async def remove_snapshot(snapshot: SnapshotName, ports: Ports, call: CurrentCal
     "/snapshots/{snapshot}/restore",
     **operation(Verb.ADMIN, "Restore a snapshot", example=RESTORE, also=(409,), status=202),
 )
-async def restore_snapshot(
-    snapshot: SnapshotName, document: RestoreDocument, ports: Ports, call: CurrentCall
-) -> RestoreView:
+async def restore_snapshot(snapshot: SnapshotName, order: RestoreOrder, ports: Ports, call: CurrentCall) -> RestoreView:
     """Begins a restore into the target of a subscriber of this agent, which is stopped meanwhile.
 
     Content, position and error queue are replaced in one commit, or stay as they were; then the subscriber imports what
     was published since. `GET /restores` has the outcome.
     """
-    call.concerns({"target": document.target, "snapshot": snapshot})
+    call.concerns({"target": order.target, "snapshot": snapshot})
     begun = await run_in_threadpool(
-        lambda: ports.archive.restore_snapshot(snapshot, document.target, is_replacing=document.replace)
+        lambda: ports.archive.restore_snapshot(snapshot, order.target, is_replacing=order.replace)
     )
     call.concerns({"subscriber": begun.subscriber})
     return begun

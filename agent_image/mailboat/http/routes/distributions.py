@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Response
-from pydantic import ConfigDict, with_config
 from starlette.concurrency import run_in_threadpool
 
+from mailboat.api.orders import LONGEST_NAME, MAX_OFFSET, ChangeOrder, DistributionOrder
 from mailboat.api.records import BuildView, DistributionPage, DistributionView, PublicationPlan
 from mailboat.config.document import Verb
 from mailboat.errors import LimitExceededError, UsageError
-from mailboat.http.examples import BUILD, DISTRIBUTION, ORDER, PLAN
+from mailboat.http.examples import BUILD, DISTRIBUTION, PLAN
 from mailboat.http.long_poll import settled
 from mailboat.http.ports import (
-    LONGEST_NAME,
-    MAX_OFFSET,
     NEXT_PAGE,
     CurrentCall,
     Ports,
@@ -36,42 +33,6 @@ plans = APIRouter(prefix="/api/v1/publishers/{publisher}/plan", tags=["distribut
 builds = APIRouter(prefix="/api/v1/builds", tags=["builds"])
 
 
-@with_config(ConfigDict(title="DistributionOrder", extra="forbid", json_schema_extra={"examples": [ORDER]}))
-@dataclass(frozen=True, slots=True)
-class RequestDocument:
-    """A request to a publisher, before it is checked.
-
-    Attributes:
-        action: ADD, DELETE, INVALIDATE or TEST.
-        paths: The content paths concerned.
-        deep_paths: The paths of an ADD that stand for their whole subtree.
-        request_id: Idempotency key: reusing it never publishes twice.
-        user_id: The caller.
-        trace_parent: W3C trace context of the caller; over HTTP also the header `traceparent`.
-    """
-
-    action: str
-    paths: tuple[str, ...] = ()
-    deep_paths: tuple[str, ...] = ()
-    request_id: str | None = None
-    user_id: str | None = None
-    trace_parent: str | None = None
-
-
-@with_config(ConfigDict(title="ChangeOrder", extra="forbid", json_schema_extra={"examples": [{"paths": ["/news"]}]}))
-@dataclass(frozen=True, slots=True)
-class ChangeDocument:
-    """A request to publish what changed, before it is checked.
-
-    Attributes:
-        paths: The content paths to compare, each with its subtree.
-        user_id: The caller.
-    """
-
-    paths: tuple[str, ...] = ("/",)
-    user_id: str | None = None
-
-
 IdempotencyKey = Annotated[str | None, Header(description="Idempotency key; same as `request_id`.", max_length=202)]
 Before = Annotated[int | None, Query(description="Only distributions before this offset.", ge=0, le=MAX_OFFSET)]
 MaxListed = Annotated[int, Query(description="Maximum number.", ge=1, le=100)]
@@ -87,7 +48,7 @@ DistributionId = Annotated[str, Path(description="A package id or a request id."
 )
 async def distribute(
     publisher: PublisherName,
-    document: RequestDocument,
+    order: DistributionOrder,
     ports: Ports,
     call: CurrentCall,
     response: Response,
@@ -99,8 +60,8 @@ async def distribute(
     With tokens, the request's user is the token's name; a token with `admin` may name another. If one path is outside
     the token's paths, nothing is published (403, `PathForbidden`).
     """
-    call.concerns({"publisher": publisher, "action": document.action, "paths": len(document.paths)})
-    wanted = checked_request(document, call, idempotency_key)
+    call.concerns({"publisher": publisher, "action": order.action, "paths": len(order.paths)})
+    wanted = checked_request(order, call, idempotency_key)
     async with ports.publishing:
         made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
     call.concerns({"package": made.package_id, "offset": made.offset})
@@ -115,14 +76,14 @@ async def distribute(
     ),
 )
 async def distribute_changed(
-    publisher: PublisherName, document: ChangeDocument, ports: Ports, call: CurrentCall
+    publisher: PublisherName, order: ChangeOrder, ports: Ports, call: CurrentCall
 ) -> Sequence[DistributionView]:
     """Compares the publisher's source with what it published last, deletes included; empty when nothing changed.
 
     Durable when answered. Requests of other callers wait meanwhile. After an error, send it again: what was published
     is not published twice.
     """
-    paths, user_id = checked_paths(document.paths, call), checked_user(document.user_id, call)
+    paths, user_id = checked_paths(order.paths, call), checked_user(order.user_id, call)
     call.concerns({"publisher": publisher, "action": "CHANGED", "paths": len(paths)})
     async with ports.publishing:
         made = await run_in_threadpool(lambda: list(ports.control.publish_changed(publisher, paths, user_id)))
@@ -131,20 +92,20 @@ async def distribute_changed(
 
 
 @plans.post("", **operation(Verb.DISTRIBUTE, "Plan a publish", example=PLAN, also=(404,)))
-async def plan(publisher: PublisherName, document: RequestDocument, ports: Ports, call: CurrentCall) -> PublicationPlan:
+async def plan(publisher: PublisherName, order: DistributionOrder, ports: Ports, call: CurrentCall) -> PublicationPlan:
     """What publishing the request would send: a dry run that reads the source and changes nothing. For an ADD."""
-    call.concerns({"publisher": publisher, "action": document.action, "paths": len(document.paths)})
-    wanted = checked_request(document, call, None)
+    call.concerns({"publisher": publisher, "action": order.action, "paths": len(order.paths)})
+    wanted = checked_request(order, call, None)
     async with ports.publishing:
         return await run_in_threadpool(ports.control.plan, publisher, wanted)
 
 
 @plans.post("/changes", **operation(Verb.DISTRIBUTE, "Plan a publish of changes", example=PLAN, also=(404, 409)))
 async def plan_changed(
-    publisher: PublisherName, document: ChangeDocument, ports: Ports, call: CurrentCall
+    publisher: PublisherName, order: ChangeOrder, ports: Ports, call: CurrentCall
 ) -> PublicationPlan:
     """What publishing the changes would send: a dry run that reads the source and changes nothing."""
-    paths = checked_paths(document.paths, call)
+    paths = checked_paths(order.paths, call)
     call.concerns({"publisher": publisher, "action": "CHANGED", "paths": len(paths)})
     async with ports.publishing:
         return await run_in_threadpool(ports.control.plan_changed, publisher, paths)
@@ -186,7 +147,7 @@ def is_settled(view: DistributionView) -> bool:
     return view.state != "queued" and not view.waiting
 
 
-def checked_request(document: RequestDocument, call: CurrentCall, idempotency_key: str | None) -> DistributionRequest:
+def checked_request(order: DistributionOrder, call: CurrentCall, idempotency_key: str | None) -> DistributionRequest:
     """The request, with its id from the header and its user from the token.
 
     Raises:
@@ -195,17 +156,17 @@ def checked_request(document: RequestDocument, call: CurrentCall, idempotency_ke
         LimitExceededError: More paths than a request may have.
     """
     key = None if idempotency_key is None else idempotency_key.strip().strip('"') or None
-    if key is not None and document.request_id not in {None, key}:
+    if key is not None and order.request_id not in {None, key}:
         raise UsageError("the header Idempotency-Key and request_id name two different requests")
     if call.caller is not None:
-        call.caller.check_paths((*document.paths, *document.deep_paths))
+        call.caller.check_paths((*order.paths, *order.deep_paths))
     return parse_request(
-        document.action,
-        document.paths,
-        document.deep_paths,
-        document.request_id or key,
-        checked_user(document.user_id, call),
-        document.trace_parent or call.trace_parent,
+        order.action,
+        order.paths,
+        order.deep_paths,
+        order.request_id or key,
+        checked_user(order.user_id, call),
+        order.trace_parent or call.trace_parent,
     )
 
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.api.operations import LONGEST_WAIT_SECONDS
+from mailboat.api.orders import LONGEST_NAME, RedriveOrder
 from mailboat.api.records import CommandView, GivenUpPage
 from mailboat.config.document import Verb
 from mailboat.http.examples import COMMAND, GIVEN_UP
 from mailboat.http.long_poll import settled
 from mailboat.http.pages import MaxItems, PageToken, link_next
 from mailboat.http.ports import (
-    LONGEST_NAME,
-    MAX_OFFSET,
-    MAX_PAGE,
     NEXT_PAGE,
     CurrentCall,
     Ports,
@@ -29,22 +24,6 @@ from mailboat.http.ports import (
 from mailboat.http.routes.queues import is_answered
 
 router = APIRouter(prefix="/api/v1/errors", tags=["errors"])
-
-
-@with_config(ConfigDict(extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class RedriveOrder:
-    """What a re-drive asks for.
-
-    Attributes:
-        subscriber: Subscriber that gave the packages up.
-        offsets: The packages' offsets.
-        wait_seconds: How long to wait for the subscriber's answers.
-    """
-
-    subscriber: Annotated[str, Field(max_length=LONGEST_NAME)]
-    offsets: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_OFFSET)], ...], Field(min_length=1, max_length=MAX_PAGE)]
-    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
 
 
 OfSubscriber = Annotated[

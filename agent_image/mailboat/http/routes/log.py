@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.archive import (
     MAX_RECORDS,
-    BenchPlan,
     ExpiryView,
     JournalFigures,
     RecordView,
@@ -21,6 +18,7 @@ from mailboat.api.archive import (
     TruncationView,
     VerificationView,
 )
+from mailboat.api.orders import MAX_OFFSET, BenchOrder, EnsureOrder, TruncateOrder, VerifyOrder
 from mailboat.api.records import JournalDocument
 from mailboat.config.document import Verb
 from mailboat.control.journal_archive import MessageView
@@ -37,69 +35,10 @@ from mailboat.http.examples import (
     TRUNCATION,
     VERIFICATION,
 )
-from mailboat.http.ports import MAX_OFFSET, ApiPorts, CurrentCall, Ports, operation
+from mailboat.http.ports import ApiPorts, CurrentCall, Ports, operation
 from mailboat.model.messages import TopicRole
 
-# An agent measures while it serves: its memory and the journal's load are bounded.
-_MAX_BENCH_BYTES: Final = 1024 * 1024
-_MAX_BENCH_ROUNDS: Final = 10_000
-_MAX_BENCH_SECONDS: Final = 30.0
-
 router = APIRouter(prefix="/api/v1", tags=["journal"])
-
-
-@with_config(ConfigDict(title="VerifyOrder", extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class VerifyDocument:
-    """A request to check the journal.
-
-    Attributes:
-        read_blobs: Read every byte of every blob as well.
-    """
-
-    read_blobs: bool = False
-
-
-@with_config(ConfigDict(title="TruncateOrder", extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class TruncateDocument:
-    """A request to remove the oldest messages of a topic.
-
-    Attributes:
-        before: The first offset to keep.
-        dry_run: Remove nothing; name the subscribers that would lose packages.
-    """
-
-    before: Annotated[int, Field(ge=0, le=MAX_OFFSET)]
-    dry_run: bool = True
-
-
-@with_config(ConfigDict(title="EnsureOrder", extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class EnsureDocument:
-    """A request to create or correct the topics.
-
-    Attributes:
-        dry_run: Change nothing; list the differences.
-    """
-
-    dry_run: bool = True
-
-
-@with_config(ConfigDict(title="BenchOrder", extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class BenchDocument:
-    """A request to measure the journal.
-
-    Attributes:
-        message_bytes: Size of a message.
-        rounds: Number of messages per latency figure.
-        seconds: Duration per batch size.
-    """
-
-    message_bytes: Annotated[int, Field(ge=1, le=_MAX_BENCH_BYTES)] = 1000
-    rounds: Annotated[int, Field(ge=10, le=_MAX_BENCH_ROUNDS)] = 200
-    seconds: Annotated[float, Field(ge=0.05, le=_MAX_BENCH_SECONDS)] = 1.0
 
 
 TopicName = Annotated[TopicRole, Path(description="The topic: package, status, discovery, command or event.")]
@@ -126,23 +65,19 @@ def list_messages(
 
 
 @router.post("/journal/verify", **operation(Verb.ADMIN, "Check the whole journal", example=VERIFICATION))
-async def verify_journal(document: VerifyDocument, ports: Ports, call: CurrentCall) -> VerificationView:
+async def verify_journal(order: VerifyOrder, ports: Ports, call: CurrentCall) -> VerificationView:
     """Reads every message and changes nothing. One caller at a time (429), as a large journal takes minutes."""
-    call.concerns({"read_blobs": document.read_blobs})
-    return await run_in_threadpool(lambda: ports.archive.verify(reads_blobs=document.read_blobs))
+    call.concerns({"read_blobs": order.read_blobs})
+    return await run_in_threadpool(lambda: ports.archive.verify(reads_blobs=order.read_blobs))
 
 
 @router.post(
     "/journal/{role}/truncate", **operation(Verb.ADMIN, "Remove the oldest messages", example=TRUNCATION, also=(404,))
 )
-async def truncate_topic(
-    role: TopicName, document: TruncateDocument, ports: Ports, call: CurrentCall
-) -> TruncationView:
+async def truncate_topic(role: TopicName, order: TruncateOrder, ports: Ports, call: CurrentCall) -> TruncationView:
     """Removes the messages before an offset, but no part of a package in pieces. Default: a dry run."""
-    call.concerns({"topic": role.value, "before": document.before, "dry_run": document.dry_run})
-    return await run_in_threadpool(
-        lambda: ports.archive.truncate(role.value, document.before, is_dry_run=document.dry_run)
-    )
+    call.concerns({"topic": role.value, "before": order.before, "dry_run": order.dry_run})
+    return await run_in_threadpool(lambda: ports.archive.truncate(role.value, order.before, is_dry_run=order.dry_run))
 
 
 @router.post("/journal/expire", **operation(Verb.ADMIN, "Apply the retention", example=EXPIRY))
@@ -164,17 +99,16 @@ async def apply_retention(ports: Ports) -> RetentionView:
 
 
 @router.post("/journal/ensure", **operation(Verb.ADMIN, "Create or correct the topics", example=TOPIC_SETUP))
-async def ensure_topics(document: EnsureDocument, ports: Ports, call: CurrentCall) -> TopicSetup:
+async def ensure_topics(order: EnsureOrder, ports: Ports, call: CurrentCall) -> TopicSetup:
     """Creates missing topics, and applies the configuration to the others. Default: a dry run."""
-    call.concerns({"dry_run": document.dry_run})
-    return await run_in_threadpool(lambda: ports.archive.ensure_topics(is_dry_run=document.dry_run))
+    call.concerns({"dry_run": order.dry_run})
+    return await run_in_threadpool(lambda: ports.archive.ensure_topics(is_dry_run=order.dry_run))
 
 
 @router.post("/journal/bench", **operation(Verb.ADMIN, "Measure the journal", example=BENCH))
-async def bench_journal(document: BenchDocument, ports: Ports) -> JournalFigures:
+async def bench_journal(order: BenchOrder, ports: Ports) -> JournalFigures:
     """Measures latency and throughput on a temporary topic. One caller at a time (429)."""
-    plan = BenchPlan(document.message_bytes, document.rounds, document.seconds)
-    return await run_in_threadpool(ports.archive.bench, plan)
+    return await run_in_threadpool(ports.archive.bench, order)
 
 
 @router.get("/packages/{reference:path}", **operation(Verb.VIEW, "A package's message", example=MESSAGE, also=(404,)))

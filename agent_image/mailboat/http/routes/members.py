@@ -6,20 +6,17 @@ As a document and as a stream of changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.dashboard_files import accepts_gzip
-from mailboat.api.operations import LONGEST_WAIT_SECONDS
+from mailboat.api.orders import LONGEST_NAME, ResumeOrder, SubscriberSuspendOrder
 from mailboat.api.process_views import HistoryView
 from mailboat.api.records import CallerView, CommandView, ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.api.stream_events import MEDIA_TYPE
 from mailboat.config.document import Verb
-from mailboat.control.command_sender import MAX_SUSPENDED_SECONDS, MIN_SUSPENDED_SECONDS
 from mailboat.control.page_tokens import Key
 from mailboat.errors import AgentMissingError
 from mailboat.http.access import LOCAL
@@ -27,7 +24,6 @@ from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.examples import CALLER, FORGOTTEN, HISTORY, PUBLISHER, STATUS, SUBSCRIBER, SUSPENDED
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (
-    LONGEST_NAME,
     NEXT_PAGE,
     CurrentCall,
     Ports,
@@ -53,32 +49,6 @@ InstanceId = Annotated[
     Query(description="The `sling_id` of an instance. Default: the first of that name.", max_length=LONGEST_NAME),
 ]
 Follow = Annotated[bool, Query(description="Stay connected and send later events. false: end after the present ones.")]
-
-
-@with_config(ConfigDict(extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class SubscriberSuspendOrder:
-    """What a suspension asks for.
-
-    Attributes:
-        seconds: Imports resume after so long; null: when they are resumed by a request.
-        wait_seconds: How long to wait for the subscriber's answer.
-    """
-
-    seconds: Annotated[float, Field(ge=MIN_SUSPENDED_SECONDS, le=MAX_SUSPENDED_SECONDS)] | None = None
-    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
-
-
-@with_config(ConfigDict(extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class ResumeOrder:
-    """What a resume asks for.
-
-    Attributes:
-        wait_seconds: How long to wait for the subscriber's answer.
-    """
-
-    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
 
 
 _OPERATION: Final = operation(Verb.VIEW, "The event stream")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.api.operations import LONGEST_WAIT_SECONDS
+from mailboat.api.orders import MAX_OFFSET, MAX_PAGE, ClearOrder
 from mailboat.api.records import CommandView, QueuePage, QueueView
 from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
@@ -19,8 +17,6 @@ from mailboat.http.examples import COMMAND, QUEUE, QUEUE_PAGE
 from mailboat.http.long_poll import settled
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (
-    MAX_OFFSET,
-    MAX_PAGE,
     NEXT_PAGE,
     ApiPorts,
     CurrentCall,
@@ -39,20 +35,6 @@ _PREFIX: Final = "/api/v1/publishers/{publisher}"
 router = APIRouter(prefix=_PREFIX, tags=["queues"])
 commands = APIRouter(prefix=_PREFIX, tags=["commands"])
 commands_to_subscribers = APIRouter(prefix="/api/v1", tags=["commands"])
-
-
-@with_config(ConfigDict(extra="forbid"))
-@dataclass(frozen=True, slots=True)
-class ClearOrder:
-    """What a clear asks for.
-
-    Attributes:
-        max_items: How many packages to drop from the head on; null drops all that the queue holds now.
-        wait_seconds: How long to wait for the subscriber's answer.
-    """
-
-    max_items: Annotated[int, Field(ge=1, le=MAX_OFFSET)] | None = None
-    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = 0.0
 
 
 FromOffset = Annotated[int, Query(description="First offset of the page.", ge=0, le=MAX_OFFSET)]

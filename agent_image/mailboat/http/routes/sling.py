@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 from starlette.responses import PlainTextResponse, Response
 
+from mailboat.api.orders import LONGEST_NAME, DistributionOrder
 from mailboat.api.problems import problem_of
 from mailboat.api.records import CommandView, PublisherView, QueueView
 from mailboat.config.document import Verb
@@ -33,8 +34,8 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.http.answers import json_answer
-from mailboat.http.ports import LONGEST_NAME, ApiPorts, CurrentCall, Ports, PublisherName, QueueNameText, operation
-from mailboat.http.routes.distributions import RequestDocument, checked_request
+from mailboat.http.ports import ApiPorts, CurrentCall, Ports, PublisherName, QueueNameText, operation
+from mailboat.http.routes.distributions import checked_request
 from mailboat.http.sling_documents import (
     MAX_LISTED_ITEMS,
     Document,
@@ -171,9 +172,9 @@ async def sling_distribute(agent: PublisherName, request: Request, ports: Ports,
     try:
         _check_names(fields, single={"action", "deep"}, repeated={"path"})
         action = str(fields.get("action", "")).upper()
-        document = RequestDocument(action, paths, paths if _is_deep(fields) else ())
+        order = DistributionOrder(action, paths, paths if _is_deep(fields) else ())
         call.concerns({"action": action})
-        wanted = checked_request(document, call, request.headers.get("idempotency-key"))
+        wanted = checked_request(order, call, request.headers.get("idempotency-key"))
         async with ports.publishing:
             made = await run_in_threadpool(ports.control.distribute, agent, wanted)
     except AccessDeniedError:
