@@ -1,4 +1,1 @@
-"""The control API, shared by server, command line and operator.
-
-Its records, its port, its problem documents and its client.
-"""
+"""The control API, shared by server, command line and operator: its records, port, problem documents and client."""

@@ -1,6 +1,4 @@
-"""The archive port: topics and messages, blobs and snapshots.
-
-Of a home or an agent.
+"""The archive port of a home or an agent: topics and messages, blobs and snapshots.
 
 Two adapters: `mailboat.control.journal_archive` reads the storage itself, `mailboat.api.client` asks an agent. The
 records are plain values, so that they are the JSON documents of the HTTP API as well.

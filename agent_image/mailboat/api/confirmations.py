@@ -1,6 +1,4 @@
-"""Questions before actions, with their consequences.
-
-One text for prompts, help and the dialogs of the dashboard.
+"""Questions before actions, with their consequences: one text for prompts, help and dialogs of the dashboard.
 
 A question names its objects by placeholders. The consequences name none, so they also stand in the help of a command.
 The dashboard asks before every action, since a click is quickly made. The command line asks before it drops packages or

@@ -1,6 +1,4 @@
-"""The files of the dashboard, and the headers they are sent with.
-
-For the servers of agents and of the operator.
+"""The files of the dashboard, and the headers that the servers of agents and of the operator send with them.
 
 The files hold no data: the page asks the API for that with a token. The policy lets the page run its own scripts only,
 and make HTML of no text (Trusted Types), so what a stranger wrote into a path or an error stays text.

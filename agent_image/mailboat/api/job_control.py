@@ -1,7 +1,4 @@
-"""The port to jobs and their queues.
-
-Two adapters: the journal itself, and an agent over HTTP.
-"""
+"""The port to jobs and their queues, with two adapters: the journal itself, and an agent over HTTP."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Answers of a control port, as records of plain values.
-
-They are the JSON documents of the HTTP API as well.
+"""Answers of a control port, as records of plain values, which are the JSON documents of the HTTP API.
 
 Offsets are 64 bits. Times are RFC 3339, in UTC (`*_at`). A name with a default may be missing in a
 document of an older version.

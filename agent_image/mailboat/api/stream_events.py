@@ -1,6 +1,4 @@
-"""The event stream as data. No I/O.
-
-Its events, and how they travel as server-sent events (WHATWG HTML, 9.2).
+"""The event stream as data: its events, and how they travel as server-sent events (WHATWG HTML, 9.2). No I/O.
 
 `control/event_feed.py` makes the events, `http/event_stream.py` sends them, `api/client.py` reads them.
 """

@@ -1,4 +1,1 @@
-"""The blob store: large binaries and packages by content hash.
-
-The port, its adapters, and references to blobs.
-"""
+"""The blob store: large binaries and packages by content hash. Port, adapters, and references to blobs."""

@@ -1,7 +1,4 @@
-"""Maps the operating system's disk errors to errors of the port.
-
-Errors of the caller's own stream stay apart.
-"""
+"""Maps the operating system's disk errors to errors of the port, and keeps those of the caller's stream apart."""
 
 from __future__ import annotations
 

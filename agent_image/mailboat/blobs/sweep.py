@@ -1,6 +1,4 @@
-"""Decides which blobs a sweep may remove.
-
-Those that no retained message names, once they are older than the grace period.
+"""Decides which blobs a sweep may remove: those that no retained message names, once the grace period is over.
 
     referenced   stays: a retained message names it
     young        stays: its publisher may be about to append the message that names it

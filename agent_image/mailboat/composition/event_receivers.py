@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.environment import expanded_path
-from mailboat.config.decoder import ConfigInvalidError, Mistake
+from mailboat.config.decoder import ConfigInvalidError, Mistake, mistakes_of
 from mailboat.config.document import Config
 from mailboat.config.receivers import (
     JOB_KINDS,
@@ -22,7 +21,6 @@ from mailboat.config.receivers import (
     RelayConfig,
     WebhookConfig,
 )
-from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name
 from mailboat.model.jobs import parse_pattern
 from mailboat.model.path_patterns import parse_subtree
@@ -82,15 +80,15 @@ def receiver_mistakes(config: Config, folder: Path) -> Iterator[Mistake]:
     names = Counter([*(webhook.name for webhook in events.webhooks), *(mail.name for mail in events.mails)])
     yield from (Mistake("events", f"duplicate name {name}") for name, count in names.items() if count > 1)
     for place, pattern in enumerate(events.jobs):
-        yield from _refusal(f"events.jobs[{place}]", partial(parse_pattern, pattern))
+        yield from mistakes_of(f"events.jobs[{place}]", parse_pattern, pattern)
     publishers = {publisher.name for publisher in config.agents.publishers}
     for number, webhook in enumerate(events.webhooks):
         key = f"events.webhooks[{number}]"
-        yield from _refusal(f"{key}.name", partial(parse_agent_name, webhook.name))
+        yield from mistakes_of(f"{key}.name", parse_agent_name, webhook.name)
         if (webhook.url is None) is (webhook.secret_url is None):
             yield Mistake(key, "needs either url or secret_url")
         elif webhook.url is not None:
-            yield from _refusal(f"{key}.url", partial(WebhookClient, webhook.url, {}, 1.0))
+            yield from mistakes_of(f"{key}.url", WebhookClient, webhook.url, {}, 1.0)
         yield from _filter_mistakes(webhook.filter, f"{key}.filter", publishers)
     if events.mails and events.relay is None:
         yield Mistake(_RELAY, "is missing, and events.mails needs it")
@@ -98,18 +96,18 @@ def receiver_mistakes(config: Config, folder: Path) -> Iterator[Mistake]:
         yield from _relay_mistakes(events.relay, folder)
     for number, mail in enumerate(events.mails):
         key = f"events.mails[{number}]"
-        yield from _refusal(f"{key}.name", partial(parse_agent_name, mail.name))
+        yield from mistakes_of(f"{key}.name", parse_agent_name, mail.name)
         if not mail.to:
             yield Mistake(f"{key}.to", "names no recipients")
         for place, address in enumerate(mail.to):
-            yield from _refusal(f"{key}.to[{place}]", partial(parse_address, address))
+            yield from mistakes_of(f"{key}.to[{place}]", parse_address, address)
         yield from _filter_mistakes(mail.filter, f"{key}.filter", publishers)
 
 
 def _relay_mistakes(relay: RelayConfig, folder: Path) -> Iterator[Mistake]:
-    yield from _refusal(f"{_RELAY}.host", partial(parse_relay_host, relay.host))
-    yield from _refusal(f"{_RELAY}.sender", partial(parse_address, relay.sender))
-    yield from _refusal(f"{_RELAY}.ca_file", partial(_tls_context, relay, folder))
+    yield from mistakes_of(f"{_RELAY}.host", parse_relay_host, relay.host)
+    yield from mistakes_of(f"{_RELAY}.sender", parse_address, relay.sender)
+    yield from mistakes_of(f"{_RELAY}.ca_file", _tls_context, relay, folder)
     has_user = relay.user is not None or relay.user_from is not None
     if has_user is not (relay.password is not None):
         yield Mistake(_RELAY, "needs both user and password, or neither")
@@ -129,13 +127,6 @@ def _filter_mistakes(config: EventFilterConfig, key: str, publishers: set[str]) 
         if name not in publishers:
             yield Mistake(f"{key}.publishers[{place}]", f"{name!r} is not a publisher of agents.publishers")
     for place, pattern in enumerate(config.jobs):
-        yield from _refusal(f"{key}.jobs[{place}]", partial(parse_pattern, pattern))
+        yield from mistakes_of(f"{key}.jobs[{place}]", parse_pattern, pattern)
     for place, path in enumerate(config.paths):
-        yield from _refusal(f"{key}.paths[{place}]", partial(parse_subtree, path))
-
-
-def _refusal(key: str, parse: Callable[[], object]) -> Iterator[Mistake]:
-    try:
-        parse()
-    except MailboatError as error:
-        yield Mistake(key, error.message.removeprefix(f"{key} "), error.next_step)
+        yield from mistakes_of(f"{key}.paths[{place}]", parse_subtree, path)

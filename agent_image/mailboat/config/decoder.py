@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from mailboat.config.document import Config
 from mailboat.config.section_keys import REQUIRED, SectionKey, keys_of
-from mailboat.errors import UsageError
+from mailboat.errors import MailboatError, UsageError
 
 R = TypeVar("R")
 
@@ -49,6 +49,14 @@ class Mistake(NamedTuple):
     key: str
     text: str
     next_step: str | None = None
+
+
+def mistakes_of(key: str, parse: Callable[..., object], *arguments: object) -> Iterator[Mistake]:
+    """The mistake of a value that its parser refuses, if it does."""
+    try:
+        parse(*arguments)
+    except MailboatError as error:
+        yield Mistake(key, error.message.removeprefix(f"{key} "), error.next_step)
 
 
 def _unknown_line(_key: str) -> int | None:

@@ -1,6 +1,4 @@
-"""The canonical digest of content.
-
-Equal for equal trees, whatever source, format or target they are in.
+"""The canonical digest of content: equal for equal trees, whatever source, format or target they are in.
 
 A node's digest is the SHA-256 of its canonical body in which every binary is named by digest and length. A tree's
 digest is a Merkle hash: the node's digest, then name and digest of every child, sorted by name. So siblings may come in

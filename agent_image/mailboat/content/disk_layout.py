@@ -1,6 +1,4 @@
-"""How a tree lies in a folder.
-
-What the folder source reads, and the targets `files:` and `generations:` write.
+"""How a tree lies in a folder: what the folder source reads, and the targets `files:` and `generations:` write.
 
 A plain file is a file and a plain folder is a folder, verbatim. Any other node is a folder with the file `.node.json`,
 which has its types, properties and order of children; its binaries lie next to it as `.node.<SHA-256>.bin`. A name

@@ -1,6 +1,4 @@
-"""Paths as keys of an ordered table.
-
-A subtree is one range, and the key order is the walk order.
+"""Paths as keys of an ordered table: a subtree is one range, and the key order is the walk order.
 
 In path order `/a!x` stands between `/a` and `/a/b`. A key has the control character U+0001 where the path has its
 slashes; as no name holds a control character, a node sorts right before its descendants, and these right before its

@@ -1,6 +1,4 @@
-"""Merges a node of a package with the existing one. Pure decisions.
-
-By import modes and property rules.
+"""Merges a node of a package with the existing one, by import modes and property rules. Pure decisions.
 
 REPLACE puts what the package says; properties that the property rules do not cover stay as they are. MERGE_PROPERTIES
 adds what is missing and changes nothing; UPDATE_PROPERTIES adds and overwrites, and removes nothing. Both keep the type

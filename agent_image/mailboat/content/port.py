@@ -1,6 +1,4 @@
-"""The ports of content: sources and targets.
-
-A source to read a tree from, and a target that holds a tree and a position as one.
+"""The ports of content: a source to read a tree from, and a target that holds a tree and a position as one.
 
 Every target passes `mailboat.testing.target_contract`: whatever instant the process dies at, the content is that of
 the journal up to the stored position, and no other.

@@ -1,6 +1,4 @@
-"""Snapshots: a target's content with its position in one file.
-
-A new target can start from it near the log's end.
+"""Snapshots: a target's content with its position in one file. New targets start from them near the log's end.
 
 The file is a frame around a package (`docs/formats/snapshot.md`): what it stands for, the package, what that came to,
 and a SHA-256 of it all, which is checked before anything of it is believed. `open_view` gives a target's content and

@@ -1,6 +1,4 @@
-"""Reads a target's content, position and error queue as one, to copy it.
-
-Also while a subscriber imports into it.
+"""Reads a target's content, position and error queue as one, to copy it, also while a subscriber imports into it.
 
     idle              any kind: the target is locked while it is read
     sqlite, busy      one read transaction sees the content and the position of one commit

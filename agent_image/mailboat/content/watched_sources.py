@@ -1,7 +1,4 @@
-"""Sources, nodes and records that report progress in bytes.
-
-For a terminal.
-"""
+"""Sources, nodes and records that report progress in bytes, for a terminal."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from mailboat.journal.port import Edge, ReadLimits, Record, Start, records_of
 from mailboat.model.identifiers import AgentName, BuildId, Offset
 from mailboat.model.messages import BulkPart
 from mailboat.model.positions import LogIdentity
-from mailboat.operations.journal_inspection import readable_package
+from mailboat.queues.entries import readable_package
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
 from mailboat.queues.queue_names import QueueName
 from mailboat.wire.package_messages import may_be_part

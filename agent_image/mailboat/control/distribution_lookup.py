@@ -20,8 +20,8 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import first_paths
 from mailboat.model.requests import DistributionRequest
-from mailboat.operations.journal_inspection import readable_package
 from mailboat.publisher.appender import Receipt
+from mailboat.queues.entries import readable_package
 from mailboat.queues.error_queues import FailurePlace
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 

@@ -22,8 +22,7 @@ from mailboat.errors import MailboatError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
-from mailboat.operations.journal_inspection import readable_package
-from mailboat.queues.entries import QueueEntry
+from mailboat.queues.entries import QueueEntry, readable_package
 from mailboat.queues.error_queues import ErrorItem, ErrorQueue, FailedPackages, FailurePlace
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.queue_names import QueueName

@@ -1,6 +1,4 @@
-"""Authorization: bearer tokens with verbs and paths.
-
-They are compared in constant time and kept as digests only.
+"""Authorization: bearer tokens with verbs and paths, compared in constant time and kept as digests only.
 
 A token's file is read again when it changes, so tokens are rotated by writing the file. Without tokens the API listens
 at a loopback address only, and browsers are kept out by the `Host` and `Origin` that they send. Called by `gate.py`.

@@ -1,7 +1,4 @@
-"""Builds answers that are not plain documents.
-
-Problems, Sling's shapes, files of the dashboard.
-"""
+"""Builds answers that are not plain documents: problems, Sling's shapes, files of the dashboard."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""uvicorn's HTTP protocol with limits.
-
-For clients that are slow, stuck, numerous or malformed.
+"""uvicorn's HTTP protocol with limits for clients that are slow, stuck, numerous or malformed.
 
 uvicorn waits without limit for the rest of a request's head, and for a client that does not read its answer. Here a
 head must be complete within the time of a request, and an answer, which is sent in one piece, must be read within the

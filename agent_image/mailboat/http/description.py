@@ -1,6 +1,4 @@
-"""The API's description (OpenAPI 3.1).
-
-As the framework makes it of the routes, with what it can't know.
+"""The API's description (OpenAPI 3.1): what the framework makes of the routes, with what it can't know.
 
 The records' docstrings say what every member means, so they are taken apart here; access and the problem document are
 added once for all operations. Called by `application.py` and by `make docs`.

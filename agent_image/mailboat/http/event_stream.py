@@ -1,6 +1,4 @@
-"""Sends the event feed to many clients: one status read for all of them.
-
-Bounded in number, memory and time.
+"""Sends the event feed to many clients, bounded in number, memory and time: one status is read for all of them.
 
 A client is a place in the feed's buffer and one request that is not answered to its end. What it is sent is encoded and
 compressed once for all clients at that place. Its memory is bounded by the transport: a client that does not read is

@@ -1,7 +1,4 @@
-"""What the routes work with, and how they are declared.
-
-Verb, errors and examples of every operation.
-"""
+"""What the routes work with, and how operations are declared: verb, errors and examples of each."""
 
 from __future__ import annotations
 

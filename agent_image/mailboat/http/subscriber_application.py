@@ -1,6 +1,4 @@
-"""The API of an agent without a publisher.
-
-Probes, and what its dashboard needs of its own subscribers.
+"""The API of an agent without a publisher: probes, and what its dashboard needs of its own subscribers.
 
 A part of the whole API, with the same paths, records and access rules, and without the framework that describes it,
 which costs 19 MB.

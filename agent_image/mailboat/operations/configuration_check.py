@@ -20,7 +20,7 @@ from mailboat.composition.event_receivers import receiver_mistakes
 from mailboat.composition.home import Home, line_of
 from mailboat.composition.kafka_login import kafka_settings
 from mailboat.composition.stores import s3_mistakes
-from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, invalid_config
+from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, invalid_config, mistakes_of
 from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig
 from mailboat.config.storage import Secret
 from mailboat.config.topic_settings import topic_retention
@@ -89,7 +89,7 @@ def problems_of(home: Home) -> Iterator[Mistake]:
         yield Mistake("logs.level", f"{config.logs.level!r} is not one of {', '.join(LEVELS)}")
     yield from _format_problems("publisher.filevault_name", (config.publisher.filevault_name,))
     yield from _format_problems("subscriber.filevault_names", config.subscriber.filevault_names)
-    yield from _refusals("publisher.name", lambda: parse_agent_name(config.publisher.name))
+    yield from mistakes_of("publisher.name", parse_agent_name, config.publisher.name)
     yield from _topic_problems(config)
     yield from _client_problems(config)
     yield from _bucket_problems(home)
@@ -104,24 +104,24 @@ def _name_problems(agents: AgentsConfig) -> Iterator[Mistake]:
     for section in ("publishers", "subscribers"):
         names = [agent.name for agent in getattr(agents, section)]
         for number, name in enumerate(names):
-            yield from _refusals(f"agents.{section}[{number}].name", lambda name=name: parse_agent_name(name))
+            yield from mistakes_of(f"agents.{section}[{number}].name", parse_agent_name, name)
         yield from (Mistake(f"agents.{section}", f"duplicate name {name}") for name in _repeated(names))
 
 
 def _subscriber_problems(
     key: str, one: SubscriberAgentConfig, agents: AgentsConfig, default: Expose
 ) -> Iterator[Mistake]:
-    yield from _refusals(f"{key}.target", lambda: parse_target(one.target))
+    yield from mistakes_of(f"{key}.target", parse_target, one.target)
     if (one.expose or default) is Expose.BUILD and not one.target.startswith(f"{GENERATIONS}:"):
         yield Mistake(f"{key}.expose", f"{Expose.BUILD} takes a target generations:DIR, not {one.target}")
     for number, name in enumerate(one.follow):
-        yield from _refusals(f"{key}.follow[{number}]", lambda name=name: parse_agent_name(name))
+        yield from mistakes_of(f"{key}.follow[{number}]", parse_agent_name, name)
     for number, root in enumerate(one.roots):
-        yield from _refusals(f"{key}.roots[{number}]", lambda root=root: parse_path(root))
+        yield from mistakes_of(f"{key}.roots[{number}]", parse_path, root)
     if one.staging is None:
         return
     golden = one.staging.golden
-    yield from _refusals(f"{key}.staging.golden", lambda: parse_agent_name(golden))
+    yield from mistakes_of(f"{key}.staging.golden", parse_agent_name, golden)
     if golden == one.name:
         yield Mistake(f"{key}.staging.golden", f"{golden} can't wait for itself")
     elif any(other.name == golden and not other.editable for other in agents.subscribers):
@@ -144,7 +144,7 @@ def _topic_problems(config: Config) -> Iterator[Mistake]:
     names = {role: config.journal.topic_name(role) for role in TopicRole}
     for role, name in names.items():
         key = "journal.topic_prefix" if getattr(config.journal.topics, role) is None else f"journal.topics.{role}"
-        problems = list(_refusals(key, lambda name=name: parse_topic_name(name)))
+        problems = list(mistakes_of(key, parse_topic_name, name))
         yield from problems
         if problems:
             return
@@ -188,7 +188,6 @@ def _bucket_problems(home: Home) -> Iterator[Mistake]:
 
 
 def _secret_problems(home: Home) -> Iterator[Mistake]:
-
     for key, secret in _secrets_in(home.config, ""):
         try:
             read_secret(secret, key, home.path)
@@ -206,13 +205,6 @@ def _secrets_in(value: Any, key: str) -> Iterator[tuple[str, Secret]]:
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _secrets_in(getattr(value, field.name), f"{key}.{field.name}".lstrip("."))
-
-
-def _refusals(key: str, parse: Any) -> Iterator[Mistake]:
-    try:
-        parse()
-    except MailboatError as error:
-        yield Mistake(key, error.message.removeprefix(f"{key} "), error.next_step)
 
 
 def _repeated(values: Iterable[str]) -> list[str]:

@@ -25,8 +25,9 @@ from mailboat.model.messages import (
 )
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
+from mailboat.queues.entries import readable_package
 from mailboat.wire.event_documents import RecordedJobEvent, decode_event, decode_job_event
-from mailboat.wire.messages import decode_message, readable_message
+from mailboat.wire.messages import decode_message
 from mailboat.wire.protobuf import MAX_NAME_CHARACTERS
 
 _LAST_MESSAGES: Final = 20
@@ -46,12 +47,6 @@ def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, 
         if len(message.pub_agent_name) <= MAX_NAME_CHARACTERS:
             found[message.pub_agent_name] = moment_of(record.appended_ms)
     return found
-
-
-def readable_package(record: Record | None) -> PackageMessage | None:
-    """The package message of a record; None for no record, a piece, or what can't be decoded."""
-    message = None if record is None else readable_message(record.headers, record.value)
-    return message if isinstance(message, PackageMessage) else None
 
 
 def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent | RecordedJobEvent:

@@ -19,7 +19,7 @@ from mailboat.errors import (
     RequestConflictError,
 )
 from mailboat.failpoints import Failpoint
-from mailboat.journal.port import Journal, NewRecord, Record, records_of
+from mailboat.journal.port import Journal, NewRecord, records_of
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
@@ -30,7 +30,8 @@ from mailboat.publisher.builder import BuiltPackage, PackageBuilder
 from mailboat.publisher.published import SourceEnd
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
-from mailboat.wire.messages import encode_message, readable_message
+from mailboat.queues.entries import readable_package
+from mailboat.wire.messages import encode_message
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class Appender:
         bounds = self._ports.journal.bounds(self._topic)
         if not bounds.earliest_offset <= offset < bounds.next_offset:
             return offset < bounds.earliest_offset  # retention took it, which is not a loss
-        message = package_in(self._ports.journal.record_at(self._topic, offset))
+        message = readable_package(self._ports.journal.record_at(self._topic, offset))
         return message is not None and message.package_id == package_id
 
     def _doubt_lost(self, ends: Sequence[SourceEnd]) -> None:
@@ -324,19 +325,13 @@ def find_packages(
     return found
 
 
-def package_in(record: Record | None) -> PackageMessage | None:
-    """The package message of a record; None for another one, or one that can't be decoded: ours can."""
-    message = None if record is None else readable_message(record.headers, record.value)
-    return message if isinstance(message, PackageMessage) else None
-
-
 def messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
     """The decodable packages from `scan_from` (or the head) to the present end."""
     bounds = journal.bounds(topic)
     start = max(bounds.earliest_offset, min(scan_from, bounds.next_offset))
     with closing(records_of(journal, topic, start, bounds.next_offset)) as records:
         for record in records:
-            message = package_in(record)
+            message = readable_package(record)
             if message is not None:
                 yield record.offset, message
 

@@ -22,12 +22,13 @@ from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath, is_within
 from mailboat.model.positions import LogIdentity
 from mailboat.model.requests import DistributionRequest
-from mailboat.publisher.appender import Appender, Placed, Prepared, messages_from, package_in
+from mailboat.publisher.appender import Appender, Placed, Prepared, messages_from
 from mailboat.publisher.builder import PackageBuilder
 from mailboat.publisher.published import SourceEnd, SourceNode, StagedNode
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.source_changes import ChangeGroup, plan_changes
 from mailboat.publisher.state import StoredReceipt
+from mailboat.queues.entries import readable_package
 from mailboat.tracing import PublicationSpan, TracedPackage
 
 STEP_CHANGES: Final = 2_000
@@ -140,8 +141,7 @@ class BulkParts:
 
     def build_of(self, end: SourceEnd) -> BuildId | None:
         """The build that a source's last package is of; None where it is of none, or retention removed it."""
-        record = self._ports.journal.record_at(self._settings.package_topic, end.offset)
-        message = package_in(record)
+        message = readable_package(self._ports.journal.record_at(self._settings.package_topic, end.offset))
         return None if message is None or message.bulk is None else message.bulk.build_id
 
     def is_followed(self, uri: str) -> bool:

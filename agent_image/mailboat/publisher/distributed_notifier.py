@@ -29,7 +29,6 @@ from mailboat.model.messages import (
     STATUS_TOPIC,
     Action,
     DistributedEvent,
-    PackageMessage,
 )
 from mailboat.model.paths import common_ancestor
 from mailboat.model.positions import Bounds, LogIdentity
@@ -48,10 +47,10 @@ from mailboat.publisher.distributed_memory import (
     StoredSubscribers,
 )
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, read_announcement
+from mailboat.queues.entries import readable_package
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
 from mailboat.wire.event_documents import encode_event, readable_event
-from mailboat.wire.messages import readable_message
 from mailboat.workers import LeasedWorker, WorkerOptions, heartbeat
 
 _WAIT_SECONDS: Final = 1.0
@@ -351,8 +350,8 @@ class EventRun:
         return len(self._pending) < _MOST_PENDING and self._pending_bytes < _MOST_PENDING_BYTES
 
     def _candidate(self, record: Record) -> Candidate | None:
-        message = readable_message(record.headers, record.value)
-        if not isinstance(message, PackageMessage) or message.action is Action.TEST:
+        message = readable_package(record)
+        if message is None or message.action is Action.TEST:
             return None
         if message.pub_agent_name != self._settings.publisher:
             return None

@@ -54,6 +54,12 @@ class DecodedRecords(NamedTuple):
     pieces: Sequence[Offset] = ()
 
 
+def readable_package(record: Record | None) -> PackageMessage | None:
+    """The package message of a record; None for no record, another message, or one that can't be decoded."""
+    message = None if record is None else readable_message(record.headers, record.value)
+    return message if isinstance(message, PackageMessage) else None
+
+
 def decode_entries(records: Iterable[Record], publishers: Collection[AgentName] | None) -> DecodedRecords:
     """The entries of these publishers among the records; None takes those of all."""
     entries: list[QueueEntry] = []

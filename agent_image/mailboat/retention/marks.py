@@ -19,10 +19,9 @@ from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import SCAN_LIMITS, Journal, Record
 from mailboat.model.identifiers import Offset, PackageId, SlingId, TopicName
-from mailboat.model.messages import PackageMessage
 from mailboat.model.pieces import PieceMessage, is_run, parse_run
+from mailboat.queues.entries import readable_package
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.messages import readable_message
 from mailboat.wire.piece_messages import decode_piece
 
 MAX_MARKS: Final = 4096
@@ -157,8 +156,8 @@ class LogMarks:
 
     def _close_run(self, record: Record) -> None:
         self.forget_orphans(record.appended_ms)
-        message = readable_message(record.headers, record.value)
-        if not isinstance(message, PackageMessage) or not is_run(message.payload_ref or ""):
+        message = readable_package(record)
+        if message is None or not is_run(message.payload_ref or ""):
             return
         begun = self._open.pop((message.pub_sling_id, message.package_id), None)
         try:

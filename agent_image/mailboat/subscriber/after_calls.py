@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import AfterCall, FailureCause, HookCalls, PackageMessage
+from mailboat.model.messages import AfterCall, FailureCause, HookCalls
+from mailboat.queues.entries import readable_package
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.subscriber.failures import GiveUp, TryAgain, decide_retry
 from mailboat.subscriber.subscriber_settings import (
@@ -22,7 +23,6 @@ from mailboat.subscriber.subscriber_settings import (
     SubscriberSettings,
     processed_package,
 )
-from mailboat.wire.messages import readable_message
 
 _LOG: Final = logging.getLogger(__name__)
 _CALLS_A_TURN: Final = 20
@@ -156,6 +156,5 @@ class AfterCalls:
                 self._ledger.forget([call.offset for call in calls])
 
     def _package_at(self, offset: Offset) -> ProcessedPackage | None:
-        record = self._ports.journal.record_at(self._settings.package_topic, offset)
-        message = None if record is None else readable_message(record.headers, record.value)
-        return processed_package(offset, message) if isinstance(message, PackageMessage) else None
+        message = readable_package(self._ports.journal.record_at(self._settings.package_topic, offset))
+        return None if message is None else processed_package(offset, message)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -129,17 +129,21 @@ def unexpired(suspension: Suspension | None, clock: Clock) -> Suspension | None:
     return None if suspension is None or suspension.is_over(milliseconds_now(clock)) else suspension
 
 
-def _is_needless(command: Command, opened: Sequence[OpenCommand]) -> bool:
+def _covering(commands: Iterable[OpenCommand], offset: Offset, publisher: AgentName | None) -> OpenCommand | None:
+    """The first clear that drops a package at the offset; one that names no publisher drops those of all."""
+    for command in commands:
+        is_clear = command.verb is CommandVerb.CLEAR
+        if is_clear and offset <= command.offset and command.pub_agent_name in {None, publisher}:
+            return command
+    return None
+
+
+def _is_needless(command: Command, opened: Iterable[OpenCommand]) -> bool:
     """Whether it is a clear that wants no answer, and another one that is open does all that it asks for."""
     return (
         isinstance(command, CommandMessage)
         and command.command_id is None
-        and any(
-            message.verb is CommandVerb.CLEAR
-            and command.clear_up_to_offset <= message.offset
-            and message.pub_agent_name in {None, command.pub_agent_name}
-            for message in opened
-        )
+        and _covering(opened, command.clear_up_to_offset, command.pub_agent_name) is not None
     )
 
 
@@ -263,11 +267,7 @@ class CommandHandler:
 
     def covering(self, offset: Offset, publisher: AgentName | None) -> OpenCommand | None:
         """The clear that drops a package; None when it is to be imported."""
-        for command in self._open:
-            is_clear = command.verb is CommandVerb.CLEAR
-            if is_clear and offset <= command.offset and command.pub_agent_name in {None, publisher}:
-                return command
-        return None
+        return _covering(self._open, offset, publisher)
 
     def begin(self) -> None:
         """A batch begins: nothing is dropped in it yet."""

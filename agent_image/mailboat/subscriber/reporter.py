@@ -18,6 +18,7 @@ from mailboat.journal.port import Record, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import Position
+from mailboat.queues.entries import readable_package
 from mailboat.subscriber.after_calls import AfterCalls
 from mailboat.subscriber.failures import FailureVerdict, Redriven, StillGivenUp
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
@@ -26,7 +27,6 @@ from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.readiness import ReadinessGauge
 from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.tracing import TracedPackage
-from mailboat.wire.messages import readable_message
 
 _MOST_PUBLISHERS: Final = 100
 _LONGEST_NAME_BYTES: Final = 256
@@ -305,5 +305,5 @@ class ImportRecorder:
 
 
 def _traced(record: Record) -> TracedPackage | None:
-    message = readable_message(record.headers, record.value)  # None: imported by a policy that takes it as it is
-    return TracedPackage.of(message, record.offset) if isinstance(message, PackageMessage) else None
+    message = readable_package(record)  # None: imported by a policy that takes it as it is
+    return None if message is None else TracedPackage.of(message, record.offset)

@@ -1,6 +1,4 @@
-"""Every metric that an agent exposes: name, kind, unit, labels and meaning.
-
-Also the name of the same metric in Sling.
+"""Every metric that an agent exposes: name, kind, unit, labels and meaning, and its name in Sling.
 
 The names follow Prometheus: `mailboat_<part>_<what>_<unit>`, counters end in `_total`. Labels are few, and their values
 come from the configuration, from fixed lists or from the bounded roster of subscribers. `docs/metrics.md` is

@@ -1,6 +1,4 @@
-"""Space of the file systems that an agent writes to.
-
-Those of home, journal, blobs, targets and temporary files.
+"""Space of the file systems that an agent writes to: home, journal, blobs, targets and temporary files.
 
 Sources are not measured: an agent only reads them, and a read-only image or volume is always full.
 """

@@ -1,6 +1,4 @@
-"""Sends events to one receiver, at least once, in order, over restarts.
-
-Events of packages, or those of jobs.
+"""Sends events of packages, or of jobs, to one receiver: at least once, in order, over restarts.
 
 The receiver is a webhook, a mailbox, or a topic, which has each event once. Its queue is the topic of its source behind
 its cursor, so a receiver that is down delays nothing else: each receiver has a cursor, a lease and a thread of its own.

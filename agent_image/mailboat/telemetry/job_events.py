@@ -1,6 +1,4 @@
-"""Notices of jobs, read from the job topic.
-
-The source of receivers whose filter names topics of jobs.
+"""Notices of jobs, read from the job topic: the source of receivers whose filter names topics of jobs.
 
 The fold gives the same changes at the same offset to each reader, so an event needs no record of its own: its id is the
 offset of the record and its place among the record's events.

@@ -1,6 +1,4 @@
-"""Metrics of durable jobs.
-
-Counts of queues at each scrape, and what happened since the agent started.
+"""Metrics of durable jobs: counts of queues at each scrape, and what happened since the agent started.
 
 Every agent that reads the job topic sees all jobs, so agents export the same figures; take the largest, not the sum.
 """

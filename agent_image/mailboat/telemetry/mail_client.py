@@ -1,6 +1,4 @@
-"""Sends notices as e-mails through an SMTP relay.
-
-Several notices are one message, over a connection of its own.
+"""Sends notices as e-mails through an SMTP relay: several as one message, over a connection of its own.
 
 The relay is bounded in time and bytes. What it answers to the message itself decides whether the message is rejected
 as such; everything before that (login, sender, recipients) is configuration, and is retried.

@@ -1,6 +1,4 @@
-"""Memory accounts: what the bounded structures of an agent hold.
-
-Each with its limit.
+"""Memory accounts: what the bounded structures of an agent hold, each with its limit.
 
 `/metrics` and the dashboard show the same record. The process needs more than the sum of its accounts: its code and
 libraries, and what packages and requests need while they are processed.

@@ -1,6 +1,4 @@
-"""Posts notices to a webhook, one at a time, over one connection.
-
-Has the little of HTTP that it needs.
+"""Posts notices to a webhook, one at a time, over one connection, with the little of HTTP that it needs.
 
 Redirects are not followed: the token is for the configured host. Answers are read up to a limit and discarded. It uses
 the standard library because agents do not load httpx2 (docs/decisions/0018-http-client.md).

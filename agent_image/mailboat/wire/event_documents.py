@@ -1,6 +1,4 @@
-"""The event topic: JSON with Sling's keys in their order, and no others.
-
-And events of jobs, where they are asked for.
+"""The event topic: JSON with Sling's keys in their order and, where they are asked for, events of jobs.
 
 Sling refuses a document with an unknown key. So our additions are in headers, which it does not
 read, and only where there is something to say: `missed`, the subscribers that do not have the content, as JSON, and

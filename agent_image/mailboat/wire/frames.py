@@ -1,7 +1,4 @@
-"""Protobuf's framing, written by hand.
-
-Where building a message would cost more than the bytes.
-"""
+"""Protobuf's framing, written by hand where building a message would cost more than its bytes."""
 
 from __future__ import annotations
 

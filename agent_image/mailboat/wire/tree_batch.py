@@ -1,6 +1,4 @@
-"""Parses several small `tree` packages in one call, by column.
-
-For subscribers that import a batch.
+"""Parses several small `tree` packages in one call, by column, for subscribers that import a batch.
 
 Protobuf parses the packages twice: as what they are, which proves the form of all of it, and with bodies left as bytes,
 so that no object is made for what is only stored. It gives no reasons: after None the caller reads the packages one by

@@ -1,6 +1,4 @@
-"""The records of a `tree` package as protobuf.
-
-Framing, header, nodes, pieces of binaries, namespaces, trailer.
+"""The records of a `tree` package as protobuf: framing, header, nodes, pieces of binaries, namespaces, trailer.
 
 Handles the form of one record at a time, and of a small package as a whole; which records may follow each other is for
 `packages/tree*.py`. Strict: bytes that another encoding of the same record could have, unknown fields and explicit

@@ -1,6 +1,4 @@
-"""A directory as a source.
-
-Its files and folders, and nodes that a target wrote there (`content/disk_layout.py`).
+"""A directory as a source: its files and folders, and nodes that a target wrote there (`content/disk_layout.py`).
 
 Folders are listed one at a time, so memory holds the names of those on the current path. Files up to the inline limit
 are read as they are met, larger ones when they are shipped or their digest is asked for; one that changes in between is

@@ -1,6 +1,4 @@
-"""The entries of a source folder, checked.
-
-Names, kinds, links, and whether a file changed while it was read.
+"""The entries of a source folder, checked: names, kinds, links, and whether a file changed while it was read.
 
 A symbolic link to a file or folder inside of the source is followed, as its owner means the content; one that leads
 outside, nowhere, or to a folder that it lies in itself is refused with its path. Sockets, devices and names that are

@@ -1,6 +1,4 @@
-"""A cache of the digests of large files, by their state.
-
-Unchanged ones are not read again.
+"""A cache of the digests of large files, by their state: unchanged files are not read again.
 
 A cache in a SQLite file of its own. Losing it costs time and nothing else, so it is deleted at will, and whatever goes
 wrong with it means that a file is not known. It is as safe as the signature is: length, times and inode, of files that

@@ -1,4 +1,1 @@
-"""Targets of imports: `sqlite`, `files` and `generations`.
-
-Each holds content and position as one.
-"""
+"""Targets of imports: `sqlite`, `files` and `generations`. Each holds content and position as one."""

@@ -1,6 +1,4 @@
-"""A folder made to look like a tree, node by node.
-
-Every step can be repeated, none leaves the folder.
+"""A folder made to look like a tree, node by node: each step can be repeated, none leaves the folder.
 
 Folders are entered one name at a time by descriptor and never through a link, so a link that someone planted in the
 target can't lead a write elsewhere: it is reported, not followed. A file takes its place by rename. Nodes must come in

@@ -1,7 +1,4 @@
-"""One writer at a time: a lock on a file.
-
-The kernel drops it when its process ends.
-"""
+"""One writer at a time: a lock on a file, which the kernel drops when its process ends."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Files of a batch that wait for its commit.
-
-They are named by number and digest, in the state folder.
+"""Files of a batch that wait for its commit, named by number and digest, in the state folder.
 
 The number is that of the node's row (`held`), so two nodes with equal bytes have two files, and moving one to its place
 leaves the other alone. What is staged is checked while it is copied, here or by the stream that it comes from: a wrong

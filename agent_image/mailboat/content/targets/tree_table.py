@@ -1,6 +1,4 @@
-"""The tree of a target as a table, and the changes of packages to it.
-
-All targets share it.
+"""The tree of a target as a table, and the changes of packages to it. All targets share it.
 
 A node is a row: key (see `content/keys.py`), stamp, what the target holds for it besides, and body. The stamp is the
 number of the change that put the row last, counted by the target itself: a change numbers its puts, so what it covers

@@ -1,7 +1,4 @@
-"""The status: journal, publishers, and subscribers with their positions.
-
-As a document and as a stream of changes.
-"""
+"""The status: journal, publishers, and subscribers with positions, as a document and as a stream of changes."""
 
 from __future__ import annotations
 

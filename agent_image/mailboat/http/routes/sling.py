@@ -1,6 +1,4 @@
-"""Sling's HTTP surface, so that its clients and recipes work.
-
-Publish with a form, list queues, delete items.
+"""Sling's HTTP surface, so that its clients and recipes work: publish by a form, list queues, delete items.
 
 Paths, form fields, documents and statuses are those of Apache Sling Content Distribution: 202 accepted, 400 dropped,
 503 when it failed, 404 where there is no such agent. Our additions: the token, and problem documents for
