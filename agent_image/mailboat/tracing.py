@@ -117,13 +117,16 @@ class _NoSpan:
         """See `PublicationSpan`."""
 
 
+NO_SPAN: Final[PublicationSpan] = _NoSpan()
+
+
 class NoTracer:
     """Records nothing."""
 
     is_recording = False
 
     def publication(self, action: str, parent: TraceParent | None) -> PublicationSpan:  # noqa: ARG002
-        return _NoSpan()
+        return NO_SPAN
 
     def imported(self, subscriber: str, packages: Sequence[TracedPackage], began_ms: int, ended_ms: int) -> None:
         """See `Tracer`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -42,7 +42,6 @@ from mailboat.packages.filevault.properties import package_id
 from mailboat.packages.port import (
     AC_HANDLING,
     PackageCodec,
-    PackageContents,
     PackageReader,
     PackageSummary,
     refusals_of,
@@ -123,17 +122,10 @@ class PackageFiles:
                 next_step=f"leave out --property, or build with --type {FILEVAULT}",
             )
         shipment = shipment_of(request, source)
-        contents = PackageContents(
-            shipment.filter,
-            shipment.nodes,
-            shipment.ancestors,
+        contents = replace(
+            shipment.contents(package_type, self._limits),
             is_self_contained=True,
             properties=_properties_of(shipment, source, file, properties),
-            namespaces=shipment.namespaces,
-            is_for_repositories=package_type == FILEVAULT,
-            limits=self._limits,
-            directories=shipment.directories,
-            node_types=shipment.read_node_types() if package_type == FILEVAULT else {},
         )
         codec = self._codecs.codec_for(package_type)
         with translated_writes(file), replaced_file(file, PUBLIC_FILE) as stream:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mailboat.errors import (
@@ -26,37 +26,15 @@ from mailboat.model.paths import NodePath
 from mailboat.model.pieces import is_run, parse_run
 from mailboat.model.positions import LogIdentity
 from mailboat.model.requests import DistributionRequest
-from mailboat.publisher.builder import BuiltPackage, PackageBuilder
+from mailboat.publisher.builder import PackageBuilder, Publication
 from mailboat.publisher.published import SourceEnd
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
 from mailboat.queues.entries import readable_package
+from mailboat.tracing import TracedPackage
 from mailboat.wire.messages import encode_message
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-class Prepared(NamedTuple):
-    """A message to append.
-
-    Attributes:
-        message: The message; its request id is the caller's or ours.
-        fingerprint: What the request asks for.
-        is_named: The request id may come again, so intent and receipt must be kept.
-        followed: The sources of which something is staged under the package id.
-        source_uri: The source that may have come to be followed since; None where that is known.
-    """
-
-    message: PackageMessage
-    fingerprint: bytes
-    is_named: bool
-    followed: Sequence[int] = ()
-    source_uri: str | None = None
-
-    @property
-    def needs_state(self) -> bool:
-        """Whether the state may have to know of it."""
-        return self.is_named or self.source_uri is not None or self.message.action is Action.DELETE
 
 
 class Placed(NamedTuple):
@@ -107,30 +85,36 @@ class Appender:
         # After success only: while the journal fails, each request tries to settle again.
         self._has_settled = True
 
-    def append(self, batch: Sequence[Prepared]) -> list[Placed]:
+    def append(self, batch: Sequence[Publication]) -> list[Placed]:
         """Append in order, in one durable step; what stands in the log already is left out.
 
         Raises:
             RequestConflictError, MessageTooLargeError: Nothing was appended.
             JournalUnavailableError, StorageFullError: Try again with the same request ids.
         """
-        # Requests that can't be repeated need neither lock nor state.
-        if not any(prepared.needs_state for prepared in batch):
-            return self._append(batch)
-        with self._ports.state.locks.exclusive():
-            return self._append_known(batch)
+        try:
+            # Requests that can't be repeated need neither lock nor state.
+            if any(one.needs_state for one in batch):
+                with self._ports.state.locks.exclusive():
+                    placed = self._append_known(batch)
+            else:
+                placed = self._append(batch)
+        except Exception as error:
+            for one in batch:
+                one.span.end(TracedPackage.of(one.message, None), error)
+            raise
+        for one, place in zip(batch, placed, strict=True):
+            one.span.end(TracedPackage.of(one.message, place.offset), None)
+        return placed
 
-    def _append_known(self, batch: Sequence[Prepared]) -> list[Placed]:
+    def _append_known(self, batch: Sequence[Publication]) -> list[Placed]:
         identity = self.identity()
         # Settled first: an intent of a crashed process may be one of these requests.
         self._settle_intents(identity)
         # Only the sources of this batch: the others are checked with their own next publication.
-        concerned = {source_id for prepared in batch for source_id in prepared.followed}
+        concerned = {source_id for one in batch for source_id in one.followed}
         self._doubt_lost([end for end in self._ports.state.published.ends(identity) if end.source_id in concerned])
-        known = [
-            self._find(_named(prepared), prepared.fingerprint, identity) if prepared.is_named else None
-            for prepared in batch
-        ]
+        known = [self._find(one.request_id, one.fingerprint, identity) if one.is_named else None for one in batch]
         for one, found in zip(batch, known, strict=True):
             # Published before, under another package id: what was staged under this one belongs to no message.
             if found is not None and one.followed:
@@ -139,7 +123,7 @@ class Appender:
         # Read before the append: no message of these requests has a lower offset, so a later search begins here.
         next_offset = self._ports.journal.bounds(self._topic).next_offset
         intents = [
-            Intent(_named(one), one.fingerprint, one.message.package_id, identity, next_offset)
+            Intent(one.request_id, one.fingerprint, one.message.package_id, identity, next_offset)
             for one in fresh
             if one.is_named
         ]
@@ -150,24 +134,24 @@ class Appender:
         placed = iter(self._append(fresh, identity) if fresh else ())
         return [next(placed) if found is None else found for found in known]
 
-    def _append(self, batch: Sequence[Prepared], identity: LogIdentity | None = None) -> list[Placed]:
+    def _append(self, batch: Sequence[Publication], identity: LogIdentity | None = None) -> list[Placed]:
         self._ports.failpoints.reach(Failpoint.PUBLISHER_INTENT_STORED)
         began = self._ports.clock.monotonic()
-        encoded = (encode_message(prepared.message) for prepared in batch)
+        encoded = (encode_message(one.message) for one in batch)
         records = [NewRecord(value, headers) for headers, value in encoded]
-        offsets = self._append_records(records, [prepared.message.package_id for prepared in batch])
+        offsets = self._append_records(records, [one.message.package_id for one in batch])
         self._ports.failpoints.reach(Failpoint.PUBLISHER_APPENDED)
         # The log keeps the order, so the last record stands for the batch.
         self._confirm(records[-1], offsets[-1])
         if identity is not None:
             receipts = [
-                StoredReceipt(_named(one), one.fingerprint, one.message.package_id, identity, offset)
+                StoredReceipt(one.request_id, one.fingerprint, one.message.package_id, identity, offset)
                 for one, offset in zip(batch, offsets, strict=True)
                 if one.is_named
             ]
             self._ports.state.store_receipts(receipts)
         self._ports.failpoints.reach(Failpoint.PUBLISHER_RECEIPT_STORED)
-        self._measure([prepared.message for prepared in batch], offsets, self._ports.clock.monotonic() - began)
+        self._measure([one.message for one in batch], offsets, self._ports.clock.monotonic() - began)
         return [
             Placed(offset, one.message.package_id, is_repeat=False) for one, offset in zip(batch, offsets, strict=True)
         ]
@@ -235,12 +219,12 @@ class Appender:
         if lost:
             self._ports.state.doubt({end.source_id: () for end in lost})
 
-    def _doubt_newly_followed(self, batch: Sequence[Prepared], identity: LogIdentity) -> None:
+    def _doubt_newly_followed(self, batch: Sequence[Publication], identity: LogIdentity) -> None:
         published = self._ports.state.published
-        for prepared in batch:
-            now = published.followed(prepared.message.action, prepared.source_uri, identity)
-            if new := set(now) - set(prepared.followed):
-                self._ports.state.doubt(dict.fromkeys(new, prepared.message.paths))
+        for one in batch:
+            now = published.followed(one.message.action, one.source_uri, identity)
+            if new := set(now) - set(one.followed):
+                self._ports.state.doubt(dict.fromkeys(new, one.message.paths))
 
     def _find(self, request_id: RequestId, fingerprint: bytes, identity: LogIdentity) -> Placed | None:
         receipt = self._ports.state.receipt(request_id, identity)
@@ -294,12 +278,6 @@ class Appender:
         test = self._builder.draft(DistributionRequest(Action.TEST), self._builder.new_package_id())
         headers, value = encode_message(test)
         self._ports.journal.append(self._topic, [NewRecord(value, headers)])
-
-
-def _named(one: Prepared) -> RequestId:
-    if one.message.request_id is None:
-        raise ValueError("a named request has an id")
-    return one.message.request_id
 
 
 def find_requests(
@@ -367,26 +345,19 @@ class Receipt:
     is_inline: bool = True
 
 
-def receipt_of(
-    request: DistributionRequest,
-    request_id: RequestId,
-    placed: Placed,
-    built: BuiltPackage | None = None,
-    *,
-    removed: int = 0,
-) -> Receipt:
-    """The receipt of a request with its place in the log; figures are known of what was built just now."""
-    if request.action is Action.DELETE:
-        removed = len(request.paths)
-    place = placed.package_id, placed.offset
-    receipt = Receipt(request.action, request.paths, *place, request_id, placed.is_repeat, removed=removed)
-    if built is None or built.summary is None or placed.is_repeat:
-        return receipt
-    return replace(
-        receipt,
-        nodes=built.summary.node_count,
-        removed=removed + built.removed,
-        package_bytes=built.summary.length_bytes,
-        content_bytes=built.summary.content_bytes,
-        is_inline=built.message.payload is not None,
+def receipt_of(publication: Publication, placed: Placed) -> Receipt:
+    """The receipt of a publication with its place in the log. Figures are of the package that was appended just now."""
+    message, summary = publication.message, None if placed.is_repeat else publication.summary
+    return Receipt(
+        message.action,
+        tuple(message.paths),
+        placed.package_id,
+        placed.offset,
+        publication.request_id,
+        placed.is_repeat,
+        removed=publication.removed,
+        nodes=summary.node_count if summary else 0,
+        package_bytes=summary.length_bytes if summary else 0,
+        content_bytes=summary.content_bytes if summary else 0,
+        is_inline=summary is None or message.payload is not None,
     )

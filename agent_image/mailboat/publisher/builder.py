@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
@@ -17,17 +19,24 @@ from typing import BinaryIO, Final, NamedTuple, cast
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference
 from mailboat.clock import milliseconds_now
-from mailboat.config.document import Transfer
+from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.content.binaries import binaries_of
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
 from mailboat.content.watched_sources import description_of, namespaces_of
-from mailboat.errors import BlobCorruptError, LimitExceededError, SourceChangedError, SourceMissingError, UsageError
+from mailboat.errors import (
+    BlobCorruptError,
+    LimitExceededError,
+    MailboatError,
+    SourceChangedError,
+    SourceMissingError,
+    UsageError,
+)
 from mailboat.failpoints import Failpoint
 from mailboat.model.filters import WorkspaceFilter
-from mailboat.model.identifiers import PackageId
-from mailboat.model.messages import PackageMessage
+from mailboat.model.identifiers import PackageId, RequestId
+from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
@@ -36,9 +45,11 @@ from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.packages.port import AC_HANDLING, PackageCodec, PackageContents, PackageSummary
 from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceWriter
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
-from mailboat.tracing import context_of_package, parse_trace_parent
+from mailboat.tracing import NO_SPAN, PublicationSpan, context_of_package, parse_trace_parent
 from mailboat.wire.package_messages import encode_package
 
+TEMPORARY_FOLDER: Final = "the folder for temporary files"
+"""How errors name it, where no folder is configured."""
 # Above the default inline limit of 800 KiB: a package that travels in its message touches no disk.
 _SPOOL_BYTES: Final = 1024 * 1024
 _SHIPPED_PROPERTIES: Final = frozenset({AC_HANDLING})  # importers of content read none of the others
@@ -51,12 +62,40 @@ ObserveNode = Callable[[Node], None]
 StoreBinaries = Callable[[Iterable[Node], dict[bytes, Binary]], Iterable[Node]]
 
 
-class BuiltPackage(NamedTuple):
-    """A message ready to append, its package's totals (None without one), and roots that it empties."""
+class Publication(NamedTuple):
+    """A message on its way into the log, from the builder to the receipt.
+
+    Attributes:
+        message: The message; its request id is the caller's or ours.
+        fingerprint: What the request asks for.
+        summary: Totals of the package; None without one.
+        removed: How many paths subscribers remove.
+        is_named: The request id may come again, so intent and receipt must be kept.
+        followed: The sources of which something is staged under the package id.
+        source_uri: The source that may have come to be followed since; None where that is known.
+        span: Ended by the appender.
+    """
 
     message: PackageMessage
-    summary: PackageSummary | None
+    fingerprint: bytes
+    summary: PackageSummary | None = None
     removed: int = 0
+    is_named: bool = True
+    followed: Sequence[int] = ()
+    source_uri: str | None = None
+    span: PublicationSpan = NO_SPAN
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether the state may have to know of it."""
+        return self.is_named or self.source_uri is not None or self.message.action is Action.DELETE
+
+    @property
+    def request_id(self) -> RequestId:
+        """The caller's id, or ours."""
+        if self.message.request_id is None:
+            raise ValueError("a publication has a request id")
+        return self.message.request_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +122,21 @@ class Shipment:
     read_node_types: Callable[[], Mapping[str, bytes]] = dict
     emptied: frozenset[NodePath] = frozenset()
 
+    def contents(self, package_type: str, limits: LimitsConfig) -> PackageContents:
+        """The contents of a package in a format, with the properties that a published package keeps."""
+        is_filevault = package_type == FILEVAULT
+        return PackageContents(
+            self.filter,
+            self.nodes,
+            self.ancestors,
+            is_for_repositories=is_filevault,
+            properties=shipped_properties(self.properties),
+            namespaces=self.namespaces,
+            limits=limits,
+            directories=self.directories,
+            node_types=self.read_node_types() if is_filevault else {},
+        )
+
 
 class PackageBuilder:
     """Builds the messages of one publisher."""
@@ -100,15 +154,16 @@ class PackageBuilder:
         chance = uuid.UUID(int=self._ports.random.getrandbits(128), version=4)
         return PackageId(f"dstrpck-{milliseconds_now(self._ports.clock)}-{chance}")
 
-    def build_bare(self, request: DistributionRequest, package_id: PackageId) -> BuiltPackage:
+    def build_bare(self, request: DistributionRequest, package_id: PackageId) -> Publication:
         """The message of a request without content: DELETE, INVALIDATE, TEST. Raises: LimitExceededError."""
         message = self.draft(request, package_id)
         self.room_in(message)
-        return BuiltPackage(message, None)
+        removed = len(request.paths) if request.action is Action.DELETE else 0
+        return Publication(message, request.fingerprint, removed=removed)
 
     def build(
         self, request: DistributionRequest, package_id: PackageId, shipment: Shipment, again: Callable[[], Shipment]
-    ) -> BuiltPackage:
+    ) -> Publication:
         """Write the package, store what does not travel inline, and compose the message.
 
         Args:
@@ -126,37 +181,33 @@ class PackageBuilder:
         began, large = self._ports.clock.monotonic(), dict[bytes, Binary]()
         draft = self.draft(request, package_id)
         contents = self._contents(shipment, self._with_stored_binaries, large)
-        with TranslatedFailures(self._settings.spool or "the folder for temporary files"):
-            if self._settings.config.transfer is Transfer.CHUNKS:
-                # Appended pieces can't be taken back: the content is checked to its end before the first of them.
-                built = self._build_in_pieces(draft, contents, large, lambda: self.check(request, again()))
-            else:
-                built = self._build_as_a_whole(draft, contents, large)
+        if self._settings.config.transfer is Transfer.CHUNKS:
+            # Appended pieces can't be taken back: the content is checked to its end before the first of them.
+            built = self._build_in_pieces(draft, contents, large, lambda: self.check(request, again()))
+        else:
+            built = self._build_as_a_whole(draft, contents, large)
         # All blobs are durable from here on, and no message names them yet: a crash leaves them to the sweep.
         self._ports.failpoints.reach(Failpoint.PUBLISHER_BLOB_STORED)
-        self._ports.meter.built(built.message.package_length_bytes, self._ports.clock.monotonic() - began)
-        return built._replace(removed=len(shipment.emptied))
+        message, summary = built
+        self._ports.meter.built(message.package_length_bytes, self._ports.clock.monotonic() - began)
+        return Publication(message, request.fingerprint, summary, len(shipment.emptied))
 
     def _build_as_a_whole(
         self, draft: PackageMessage, contents: PackageContents, large: dict[bytes, Binary]
-    ) -> BuiltPackage:
-        # By a temporary file: a blob's name is its digest, which is known at the end.
-        with SpooledTemporaryFile(_SPOOL_BYTES, dir=self._settings.spool) as spool:
-            stream = cast("BinaryIO", spool)
-            summary = self._codec().write(contents, stream)
+    ) -> tuple[PackageMessage, PackageSummary]:
+        with spooled_package(self._codec(), contents, self._settings.spool) as (summary, spool):
             self._ports.failpoints.reach(Failpoint.PUBLISHER_PACKAGE_BUILT)
             self._check_length(summary)
             draft = _described(draft, summary, large)
-            stream.seek(0)
             # Only what fits a message is read into memory; a larger package goes from the file to the blob store.
             if summary.length_bytes <= self._room_for_package(draft):
-                return BuiltPackage(draft._replace(payload=stream.read()), summary)
+                return draft._replace(payload=spool.read()), summary
             if self._settings.config.transfer is Transfer.INLINE:
                 raise _too_large_for_a_message(summary.length_bytes, self._settings.config.inline_package_bytes)
             # The blob is durable before the message that refers to it is appended.
-            stored = self._ports.blobs.put(stream, draft.package_digest)
+            stored = self._ports.blobs.put(spool, draft.package_digest)
             reference = BlobReference(stored.digest, draft.package_length_bytes)
-            return self._referring(draft, summary, self._ports.references.format(reference))
+            return self._referring(draft, self._ports.references.format(reference)), summary
 
     def _build_in_pieces(
         self,
@@ -164,23 +215,26 @@ class PackageBuilder:
         contents: PackageContents,
         large: dict[bytes, Binary],
         check: Callable[[], object],
-    ) -> BuiltPackage:
+    ) -> tuple[PackageMessage, PackageSummary]:
         """Into the journal while it is written, as soon as it is clear that it does not fit a message."""
-        with self._piece_writer(draft.package_id, check) as writer:
+        with (
+            TranslatedFailures(self._settings.spool or TEMPORARY_FOLDER),  # of codecs, which may spool a binary
+            self._piece_writer(draft.package_id, check) as writer,
+        ):
             summary = self._codec().write(contents, cast("BinaryIO", writer))
             self._ports.failpoints.reach(Failpoint.PUBLISHER_PACKAGE_BUILT)
             draft = _described(draft, summary, large)
             # None once pieces were appended: then the beginning of the package is in the log and nowhere else.
             content = writer.content
             if content is not None and len(content) <= self._room_for_package(draft):
-                return BuiltPackage(draft._replace(payload=content), summary)
+                return draft._replace(payload=content), summary
             # `finish` waits for all pieces: the message must not precede them in the log.
-            return self._referring(draft, summary, str(writer.finish()))
+            return self._referring(draft, str(writer.finish())), summary
 
-    def _referring(self, draft: PackageMessage, summary: PackageSummary, reference: str) -> BuiltPackage:
+    def _referring(self, draft: PackageMessage, reference: str) -> PackageMessage:
         message = draft._replace(payload_ref=reference)
         self.room_in(message)
-        return BuiltPackage(message, summary)
+        return message
 
     def _room_for_package(self, draft: PackageMessage) -> int:
         return min(self._settings.config.inline_package_bytes, self.room_in(draft))
@@ -200,20 +254,13 @@ class PackageBuilder:
             self._codec().check(contents)
 
     def _contents(self, shipment: Shipment, stored: StoreBinaries, large: dict[bytes, Binary]) -> PackageContents:
-        is_filevault = self._codec().package_type == FILEVAULT
-        return PackageContents(
-            shipment.filter,
-            stored(shipment.nodes, large),
-            tuple(stored(shipment.ancestors, large)),
+        return replace(
+            shipment.contents(self._codec().package_type, self._settings.limits),
+            nodes=stored(shipment.nodes, large),
+            ancestors=tuple(stored(shipment.ancestors, large)),
             inline_binary_bytes=self._settings.config.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
             refuse_collisions=self._settings.limits.refuse_collisions,
-            is_for_repositories=is_filevault,
-            properties=shipped_properties(shipment.properties),
-            namespaces=shipment.namespaces,
-            limits=self._settings.limits,
-            directories=shipment.directories,
-            node_types=shipment.read_node_types() if is_filevault else {},
         )
 
     def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterable[Node]:
@@ -284,6 +331,22 @@ class PackageBuilder:
         return codec
 
 
+@contextmanager
+def spooled_package(
+    codec: PackageCodec, contents: PackageContents, folder: str | None = None
+) -> Iterator[tuple[PackageSummary, BinaryIO]]:
+    """Write a package into a temporary file, which is in memory while it is small.
+
+    Gives its totals and the file, at its beginning. Raises: as `PackageCodec.write`; StorageFullError, …
+    """
+    # By a file: a blob's name is its digest, and whether a package fits its message is known at the end, too.
+    with TranslatedFailures(folder or TEMPORARY_FOLDER), SpooledTemporaryFile(_SPOOL_BYTES, dir=folder) as spool:
+        stream = cast("BinaryIO", spool)
+        summary = codec.write(contents, stream)
+        stream.seek(0)
+        yield summary, stream
+
+
 class _LimitedStream(io.RawIOBase):
     """A stream that keeps nothing, and takes at most its limit of bytes."""
 
@@ -339,11 +402,17 @@ def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNo
         if path not in declared:
             raise _missing(path, source)
     owned = owned_of(request, source)
+
+    def gone(path: NodePath) -> MailboatError:
+        if path == ROOT:  # only the walk shows whether a source has it; all other paths were there just now
+            return _missing(path, source)
+        return SourceChangedError("a path vanished while it was published", path=path)
+
     # Decided once: a path that vanishes from here on is an error, and no removal.
-    nodes = _walk(request.filter, source, declared.intersection((*absent, ROOT)))
+    nodes = walk_roots(request.filter, source, gone, declared.intersection((*absent, ROOT)))
     if owned != request.filter:
         nodes = _covered(nodes, owned, source, may_be_empty=bool(declared))
-    shipment = shipment_from(source, owned, nodes if observe is None else _observed(nodes, observe))
+    shipment = shipment_from(source, owned, nodes if observe is None else observed(nodes, observe))
     if not declared:
         return shipment
     roots = (filter_set.root for filter_set in owned.sets)
@@ -419,7 +488,8 @@ def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
     return tuple(node for node in map(source.node, paths) if node is not None and not node.is_plain_folder)
 
 
-def _observed(nodes: Iterable[Node], observe: ObserveNode) -> Iterator[Node]:
+def observed(nodes: Iterable[Node], observe: ObserveNode) -> Iterator[Node]:
+    """The nodes; each is shown to `observe` before it is given."""
     for node in nodes:
         observe(node)
         yield node
@@ -439,17 +509,24 @@ def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source, *, m
         )
 
 
-def _walk(owned: WorkspaceFilter, source: Source, emptied: frozenset[NodePath]) -> Iterator[Node]:
+def walk_roots(
+    owned: WorkspaceFilter,
+    source: Source,
+    gone: Callable[[NodePath], MailboatError],
+    emptied: AbstractSet[NodePath] = frozenset(),
+) -> Iterator[Node]:
+    """The nodes at and below the roots of a filter, in the order of a package.
+
+    Raises:
+        gone(root): A root that is not among `emptied` has nothing: an empty package would delete it at the subscribers.
+    """
     for filter_set in sorted(owned.sets, key=lambda filter_set: key_of(filter_set.root)):
         is_empty = filter_set.root not in emptied
         for node in source.walk(filter_set.root, is_deep=not filter_set.is_shallow):
             is_empty = False
             yield node
-        if is_empty and filter_set.root == ROOT:
-            raise _missing(filter_set.root, source)
         if is_empty:
-            # It was there when `shipment_of` looked. An empty package would delete it at the subscribers.
-            raise SourceChangedError("a path vanished while it was published", path=filter_set.root)
+            raise gone(filter_set.root)
 
 
 def _missing(path: NodePath, source: Source) -> SourceMissingError:

@@ -22,14 +22,14 @@ from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath, is_within
 from mailboat.model.positions import LogIdentity
 from mailboat.model.requests import DistributionRequest
-from mailboat.publisher.appender import Appender, Placed, Prepared, messages_from
-from mailboat.publisher.builder import PackageBuilder
+from mailboat.publisher.appender import Appender, Placed, messages_from
+from mailboat.publisher.builder import PackageBuilder, Publication
 from mailboat.publisher.published import SourceEnd, SourceNode, StagedNode
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.source_changes import ChangeGroup, plan_changes
 from mailboat.publisher.state import StoredReceipt
 from mailboat.queues.entries import readable_package
-from mailboat.tracing import PublicationSpan, TracedPackage
+from mailboat.tracing import PublicationSpan
 
 STEP_CHANGES: Final = 2_000
 """What the parts of one step change in their source at most: as much as one package of the usual budget."""
@@ -263,22 +263,14 @@ class BulkParts:
     def _append(self, parts: Sequence[Part], source_ids: Sequence[int]) -> list[Placed]:
         spans = [self._ports.tracer.publication(Action.ADD, None) for _ in parts]
         try:
-            messages = [self._message_of(part, span) for part, span in zip(parts, spans, strict=True)]
-            placed = self._appender.append(
-                [
-                    Prepared(message, part.fingerprint, True, source_ids)
-                    for message, part in zip(messages, parts, strict=True)
-                ]
-            )
+            batch = [self._publication(*one, source_ids) for one in zip(parts, spans, strict=True)]
         except Exception as error:
             for span in spans:
                 span.end(None, error)
             raise
-        for span, message, place in zip(spans, messages, placed, strict=True):
-            span.end(TracedPackage.of(message, place.offset), None)
-        return placed
+        return self._appender.append(batch)
 
-    def _message_of(self, part: Part, span: PublicationSpan) -> PackageMessage:
+    def _publication(self, part: Part, span: PublicationSpan, source_ids: Sequence[int]) -> Publication:
         context = None if span.context is None else str(span.context)
         request = DistributionRequest(Action.ADD, part.roots, part.deep_roots, part.request_id, trace_parent=context)
         reference = BlobReference(part.package_digest, part.length_bytes)
@@ -293,7 +285,7 @@ class BulkParts:
             bulk=part.place,
         )
         self._builder.room_in(message)
-        return message
+        return Publication(message, part.fingerprint, followed=source_ids, span=span)
 
 
 def _changes_any(message: PackageMessage, roots: Sequence[NodePath]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from mailboat.api.records import PublicationPlan
@@ -25,34 +25,18 @@ from mailboat.model.messages import Action
 from mailboat.model.nodes import FILE_TYPE, Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, check_request
-from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
-from mailboat.publisher.builder import BuiltPackage, PackageBuilder, Shipment, shipment_of
+from mailboat.publisher.appender import Appender, Placed, Receipt, receipt_of
+from mailboat.publisher.builder import PackageBuilder, Publication, Shipment, shipment_of
 from mailboat.publisher.bulk_parts import BulkParts
 from mailboat.publisher.published import ChangeDigests, StagedNode, Stager
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.source_changes import ChangeGroup, ChangeShipper
-from mailboat.tracing import PublicationSpan, TracedPackage, parse_trace_parent
+from mailboat.tracing import parse_trace_parent
 
 _SHOWN: Final = 20
 
 CheckShipment = Callable[[DistributionRequest, Shipment], None]
 """Reads a shipment to its end and refuses what a package of it can't hold: `PackageBuilder.check`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """A request whose message is ready to append."""
-
-    request: DistributionRequest
-    request_id: RequestId
-    prepared: Prepared
-    built: BuiltPackage
-    span: PublicationSpan
-
-    @property
-    def message_bytes(self) -> int:
-        """About how long the message is."""
-        return len(self.built.message.payload or b"") + sum(map(len, self.built.message.paths))
 
 
 class Publisher:
@@ -93,13 +77,13 @@ class Publisher:
             yield from self._publish_all(requests, source)
 
     def _publish_all(self, requests: Iterable[DistributionRequest], source: Source | None) -> Iterator[Receipt]:
-        pending: list[Preparation] = []
+        pending: list[Publication] = []
         try:
             for request in requests:
                 if self._is_full(pending, request):
                     yield from self._flush(pending)
                 found = self._found_or_prepared(request, source if request.action is Action.ADD else None)
-                if isinstance(found, Preparation):
+                if isinstance(found, Publication):
                     pending.append(found)
                 else:
                     # Those before it first: receipts come in the order of the requests.
@@ -155,7 +139,7 @@ class Publisher:
         groups = self._shipper.checked_groups(source, replaced_roots(source, roots))
         return plan_groups(groups)
 
-    def _found_or_prepared(self, request: DistributionRequest, source: Source | None) -> Receipt | Preparation:
+    def _found_or_prepared(self, request: DistributionRequest, source: Source | None) -> Receipt | Publication:
         """The receipt of a request that was published before, or else its message."""
         try:
             found = self._find(request, source)
@@ -173,20 +157,21 @@ class Publisher:
         if request.request_id is None:
             return None
         placed = self._appender.find(request.request_id, request.fingerprint)
-        return None if placed is None else receipt_of(request, request.request_id, placed)
+        return None if placed is None else _receipt_of_repeat(request, request.request_id, placed)
 
-    def _prepare(self, request: DistributionRequest, source: Source | None) -> Preparation:
+    def _prepare(self, request: DistributionRequest, source: Source | None) -> Publication:
         """Build the message. A request without an id gets one. Raises: as `PackageBuilder.build`."""
         parent = parse_trace_parent(request.trace_parent)
         span = self._ports.tracer.publication(request.action, parent)
         context = span.context or parent
+        traced = replace(request, trace_parent=None if context is None else str(context))
         try:
-            return self._built(replace(request, trace_parent=None if context is None else str(context)), source, span)
+            return self._built(traced, source)._replace(span=span)
         except Exception as error:
             span.end(None, error)
             raise
 
-    def _built(self, request: DistributionRequest, source: Source | None, span: PublicationSpan) -> Preparation:
+    def _built(self, request: DistributionRequest, source: Source | None) -> Publication:
         uri = None if source is None else source.uri
         published = self._ports.state.published
         if uri is not None and ROOT in request.deep_paths:
@@ -194,10 +179,10 @@ class Publisher:
         # A source that another process begins to follow after this is put in doubt by the appender.
         source_ids = published.followed(request.action, uri, self._appender.identity())
         package_id = self._builder.new_package_id()
-        request_id = request.request_id
-        if request_id is None:
-            request_id = RequestId(str(uuid.UUID(int=self._ports.random.getrandbits(128), version=4)))
-        named = replace(request, request_id=request_id)
+        named = request
+        if request.request_id is None:
+            chance = uuid.UUID(int=self._ports.random.getrandbits(128), version=4)
+            named = replace(request, request_id=RequestId(str(chance)))
         if source is None:
             if named.action is Action.DELETE:
                 with published.stager(package_id, source_ids) as staged:
@@ -208,12 +193,11 @@ class Publisher:
             built = self._build(named, package_id, source, published.stager(package_id, source_ids))
         # Also without an id of the caller: what is staged for a followed source is taken over with a receipt.
         is_named = request.request_id is not None or bool(source_ids)
-        prepared = Prepared(built.message, request.fingerprint, is_named, source_ids, uri)
-        return Preparation(named, request_id, prepared, built, span)
+        return built._replace(is_named=is_named, followed=source_ids, source_uri=uri)
 
     def _build(
         self, request: DistributionRequest, package_id: PackageId, source: Source, stager: Stager
-    ) -> BuiltPackage:
+    ) -> Publication:
         def again() -> Shipment:
             return shipment_of(request, unwatched(source))
 
@@ -230,33 +214,30 @@ class Publisher:
 
             return self._builder.build(request, package_id, shipment_of(request, source, observe), again)
 
-    def _is_full(self, pending: Sequence[Preparation], request: DistributionRequest) -> bool:
-        taken = sum(preparation.message_bytes for preparation in pending)
+    def _is_full(self, pending: Sequence[Publication], request: DistributionRequest) -> bool:
+        messages = [publication.message for publication in pending]
+        taken = sum(len(message.payload or b"") + sum(map(len, message.paths)) for message in messages)
         return (
             len(pending) >= self._settings.append_records
             or taken >= self._settings.append_bytes
             # a repetition must find the receipt of the pending request with the same id
             or (
-                request.request_id is not None
-                and any(preparation.request_id == request.request_id for preparation in pending)
+                request.request_id is not None and any(message.request_id == request.request_id for message in messages)
             )
         )
 
-    def _flush(self, pending: list[Preparation]) -> Iterator[Receipt]:
+    def _flush(self, pending: list[Publication]) -> Iterator[Receipt]:
         if not pending:
             return
         # Cleared first: after a failure, `_publish_all` flushes again and must not repeat this batch.
         batch, pending[:] = list(pending), []
         try:
-            placed = self._appender.append([preparation.prepared for preparation in batch])
+            placed = self._appender.append(batch)
         except Exception as error:
-            for preparation in batch:
+            for _ in batch:
                 self._ports.meter.refused(error)
-                preparation.span.end(TracedPackage.of(preparation.built.message, None), error)
             raise
-        for preparation, place in zip(batch, placed, strict=True):
-            preparation.span.end(TracedPackage.of(preparation.built.message, place.offset), None)
-            yield receipt_of(preparation.request, preparation.request_id, place, preparation.built)
+        yield from map(receipt_of, batch, placed)
 
 
 def check_source(request: DistributionRequest, source: Source | None) -> None:
@@ -265,6 +246,13 @@ def check_source(request: DistributionRequest, source: Source | None) -> None:
         raise UsageError("an ADD needs a source to read the content from")
     if request.action is not Action.ADD and source is not None:
         raise UsageError(f"{request.action} carries no content, so it takes no source")
+
+
+def _receipt_of_repeat(request: DistributionRequest, request_id: RequestId, placed: Placed) -> Receipt:
+    """The receipt of a request that stands in the log already; figures of its package are not known."""
+    removed = len(request.paths) if request.action is Action.DELETE else 0
+    place = placed.package_id, placed.offset
+    return Receipt(request.action, request.paths, *place, request_id, is_repeat=True, removed=removed)
 
 
 # ------------------------------------------------------------------------------------------------------------- plans

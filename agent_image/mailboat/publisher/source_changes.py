@@ -28,7 +28,7 @@ from mailboat.model.nodes import FILE_TYPE, Node
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.codec_registry import FILEVAULT
-from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
+from mailboat.publisher.appender import Appender, Receipt, receipt_of
 from mailboat.publisher.builder import PackageBuilder, shipment_from
 from mailboat.publisher.published import ChangeDigests, SourceChange, SourceNode, StagedNode
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
@@ -229,8 +229,9 @@ class ChangeShipper:
                 staged.add(StagedNode(node.path, digest))
         shipment = shipment_from(source, group.filter, nodes)
         built = self._builder.build(request, package_id, shipment, lambda: shipment)  # its nodes are a list
-        placed = self._appender.append([Prepared(built.message, request.fingerprint, True, (source_id,))])
-        return receipt_of(request, request_id, placed[0], built, removed=len(group.removals))
+        publication = built._replace(removed=len(group.removals), followed=(source_id,))
+        (placed,) = self._appender.append([publication])
+        return receipt_of(publication, placed)
 
     @staticmethod
     def _node(source: Source, path: NodePath) -> Node:
