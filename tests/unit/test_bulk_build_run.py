@@ -42,8 +42,10 @@ from mailboat.errors import BlobMissingError, MailboatError, StorageFullError, U
 from mailboat.failpoints import Failpoint
 from mailboat.model.identifiers import BuildId, FileIdentity
 from mailboat.model.messages import PackageMessage
+from mailboat.model.nodes import Binary, Node, Property
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
+from mailboat.model.values import PropertyType
 from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
@@ -52,6 +54,7 @@ from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.memory_content import MemorySource
 from mailboat.wire.package_messages import decode_package
 from support.bulk_scenario import BUDGET, ChangingStages, LocalStages, recipe_for, run
 from support.crashes import CrashError, RaisingFailpoints
@@ -424,6 +427,20 @@ def test_access_control_and_node_types_of_a_source_are_kept(engine: Engine, tmp_
     with closing(open_archive_source(tmp_path / "built.zip")) as package:
         assert package.properties["acHandling"] == "merge"
         assert package.node_types() == types
+
+
+def test_large_binaries_of_nodes_above_the_roots_are_stored(engine: Engine) -> None:
+    """A FileVault package names them by digest, so an import without the blob would fail."""
+    large = Binary(bytes(range(256)) * 400)
+    above = Node(NodePath("/a"), "nt:unstructured", (), (Property("thumbnail", (large,), PropertyType.BINARY),))
+    source = MemorySource([Node(NodePath("/"), "rep:root"), above, Node(NodePath("/a/b"), "nt:unstructured")])
+    recipe = msgspec.structs.replace(recipe_for(engine, Path("site"), ["/a/b"]), package_type=FILEVAULT)
+    builder = BinBuilder(recipe, source, engine.blobs, {FILEVAULT: FilevaultCodec()})
+    (one,) = [item for item in cut_whole(source, recipe.roots, BUDGET) if isinstance(item, Bin)]
+    built = builder.build(one)
+    assert isinstance(built, BuiltBin)
+    assert [binary.digest for binary in built.binaries] == [large.digest]
+    assert engine.blobs.stat(large.digest) is not None
 
 
 def test_a_vanished_path_is_a_problem_with_its_path(engine: Engine, site: Path) -> None:

@@ -8,8 +8,8 @@ listed, or the bin fails as SourceChanged, and nothing of it is in the manifest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from tempfile import SpooledTemporaryFile
-from typing import BinaryIO, Final, cast
+from dataclasses import replace
+from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference
@@ -17,20 +17,16 @@ from mailboat.bulk.build_records import BinResult, BuiltBin, BuiltNode, Recipe, 
 from mailboat.bulk.cutter import MAX_NODES, Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
 from mailboat.bulk.source_branches import items_of, listed_as
 from mailboat.config.document import LimitsConfig
-from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listed_nodes import ListedNode, ListedSource, UnlistedEntry
 from mailboat.content.port import Source
-from mailboat.content.watched_sources import description_of, namespaces_of
 from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within
-from mailboat.packages.codec_registry import FILEVAULT
-from mailboat.packages.port import PackageCodec, PackageContents
-from mailboat.publisher.builder import ancestors_in, shipped_properties, with_stored_binaries
+from mailboat.packages.port import PackageCodec
+from mailboat.publisher.builder import observed, shipment_from, spooled_package, walk_roots, with_stored_binaries
 from mailboat.publisher.published import ChangeDigests
 
-_SPOOL_BYTES: Final = 1024 * 1024
 _NO_BOUNDS: Final = Budget(2**62, 2**62)
 
 
@@ -58,15 +54,13 @@ class BinBuilder:
         self._source = source
         self._blobs = blobs
         self._codec = codecs[recipe.package_type]
-        self._limits = limits or LimitsConfig()
-        whole = Bin(BinKind.CONTENT, recipe.roots, 0, 0, b"")
-        self._above = ancestors_in(filter_of(whole), source)
-        self._namespaces = namespaces_of(source)
         self._digests = ChangeDigests(source)
-        described = description_of(source)
-        self._properties = {} if described is None else shipped_properties(described.package_properties())
-        self._is_filevault = self._codec.package_type == FILEVAULT
-        self._node_types = {} if described is None or not self._is_filevault else described.node_types()
+        whole = shipment_from(source, filter_of(Bin(BinKind.CONTENT, recipe.roots, 0, 0, b"")), ())
+        self._contents = replace(
+            whole.contents(self._codec.package_type, limits or LimitsConfig()),
+            inline_binary_bytes=recipe.inline_binary_bytes,
+            refuse_collisions=recipe.are_collisions_refused,
+        )
 
     def build(self, one: Bin) -> BinResult:
         """Build and store a package; what is wrong with its content is returned and not raised.
@@ -85,36 +79,26 @@ class BinBuilder:
         # Such a source lists the bin a second time when it is written; any other one is compared as it is read.
         is_listed = isinstance(self._source, ListedSource)
 
-        def noted(walked: Iterable[Node]) -> Iterator[Node]:
-            for node in walked:
-                nodes.append(BuiltNode(node.path, self._digests.of(node)))
-                if not is_listed:
-                    listed.append(listed_as(node, self._digests))
-                yield node
+        def note(node: Node) -> None:
+            nodes.append(BuiltNode(node.path, self._digests.of(node)))
+            if not is_listed:
+                listed.append(listed_as(node, self._digests))
 
-        with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:
-            stream = cast("BinaryIO", spool)
-            contents = PackageContents(
-                filter_of(one),
-                self._stored(noted(self._walk(one)), large),
-                self._above,
-                inline_binary_bytes=recipe.inline_binary_bytes,
-                refuse_collisions=recipe.are_collisions_refused,
-                properties=self._properties,
-                namespaces=self._namespaces,
-                is_for_repositories=self._is_filevault,
-                limits=self._limits,
-                node_types=self._node_types,
-            )
-            summary = self._codec.write(contents, stream)
+        owned = filter_of(one)
+        contents = replace(
+            self._contents,
+            filter=owned,
+            nodes=self._stored(observed(walk_roots(owned, self._source, _vanished), note), large),
+            ancestors=tuple(self._stored(self._contents.ancestors, large)),
+        )
+        with spooled_package(self._codec, contents) as (summary, spool):
             _check_message(large)
             self._check_unchanged(one, listed if not is_listed else None)
-            stream.seek(0)
             is_inline = summary.length_bytes <= recipe.inline_package_bytes
-            payload = stream.read() if is_inline else None
+            payload = spool.read() if is_inline else None
             if not is_inline:
                 # after `_check_unchanged`: a package of a source that changed meanwhile is never stored
-                self._blobs.put(stream, summary.package_digest)
+                self._blobs.put(spool, summary.package_digest)
         return BuiltBin(
             one.kind,
             one.roots,
@@ -133,20 +117,15 @@ class BinBuilder:
     def _stored(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterator[Node]:
         return with_stored_binaries(nodes, self._recipe.inline_binary_bytes, self._blobs, large)
 
-    def _walk(self, one: Bin) -> Iterator[Node]:
-        for root in sorted(one.roots, key=key_of):
-            is_empty = True
-            for node in self._source.walk(root, is_deep=one.kind is BinKind.CONTENT):
-                is_empty = False
-                yield node
-            if is_empty:
-                raise SourceChangedError("a path vanished while it was built", path=root)
-
     def _check_unchanged(self, one: Bin, listed: Iterable[ListedNode] | None) -> None:
         items = items_of(self._source, one.roots, is_deep=one.kind is BinKind.CONTENT)
         now = sign_bin(one.kind, _signatures(one.kind, items if listed is None else listed))
         if now != one.signature:
             raise SourceChangedError("the source changed while it was built", path=one.roots[0])
+
+
+def _vanished(root: NodePath) -> SourceChangedError:
+    return SourceChangedError("a path vanished while it was built", path=root)
 
 
 def _check_message(binaries: Sized) -> None:
