@@ -17,10 +17,10 @@ from mailboat.agent.subscriber_process import ExternalParts, SubscriberProcess, 
 from mailboat.api.job_views import JobDetailView
 from mailboat.api.records import StatusView
 from mailboat.composition.configured_roots import configured_roots
-from mailboat.composition.home import Home, create_home
+from mailboat.composition.home import create_home
 from mailboat.composition.places import absolute_target
-from mailboat.composition.source_openers import absolute_source, open_source
-from mailboat.composition.workspace import Workspace, initialise, known_publisher
+from mailboat.composition.source_openers import open_source
+from mailboat.composition.workspace import Workspace, initialise, known_publisher, open_home
 from mailboat.config.document import Config
 from mailboat.content.port import Source, Target
 from mailboat.control.service import ControlService
@@ -69,20 +69,22 @@ class Mailboat:
 
         Raises: AgentMissingError: the publisher is not known here.
         """
-        request = add_request(map(parse_path, paths), is_deep=deep)
-        name = None if publisher is None else known_publisher(self._workspace, publisher)
-        with _opened(source) as opened:
-            return self._workspace.publisher(name).publish(_with_id(request, request_id), opened)
+        name = known_publisher(self._workspace, publisher)
+        named = None if request_id is None else parse_request_id(request_id)
+        request = add_request(map(parse_path, paths), is_deep=deep, request_id=named)
+        with self._source(source) as opened:
+            return self._workspace.publisher(name).publish(request, opened)
 
     def publish_changed(self, source: Place | Source) -> list[Receipt]:
         """Publish what changed in a source since its last `publish_changed`, deletes included; empty if nothing did."""
-        with _opened(source) as opened:
+        with self._source(source) as opened:
             return list(self._workspace.publisher().publish_changed(opened))
 
     def delete(self, paths: Iterable[str], *, request_id: str | None = None) -> Receipt:
         """Publish the deletion of paths, with everything below them."""
-        request = DistributionRequest(Action.DELETE, tuple(dict.fromkeys(map(parse_path, paths))))
-        return self._workspace.publisher().publish(_with_id(request, request_id))
+        named = None if request_id is None else parse_request_id(request_id)
+        once = tuple(dict.fromkeys(map(parse_path, paths)))
+        return self._workspace.publisher().publish(DistributionRequest(Action.DELETE, once, request_id=named))
 
     def subscribe(
         self, name: str, target: str | Target, *, follow: Iterable[str] = (), processors: Processors | None = None
@@ -153,6 +155,15 @@ class Mailboat:
         """Close journal and blobs."""
         self._workspace.__exit__(None, None, None)
 
+    @contextmanager
+    def _source(self, source: Place | Source) -> Iterator[Source]:
+        """The source: the caller's own, left open, or one opened at a place, as the command line opens it."""
+        if isinstance(source, str | os.PathLike):
+            with closing(open_source(os.fspath(source), self._workspace.home.known_files_path)) as opened:
+                yield opened
+        else:
+            yield source
+
     def __enter__(self) -> Self:
         return self
 
@@ -174,20 +185,4 @@ def open_mailboat(path: Place, *, create: bool = False) -> Mailboat:
     folder = Path(path)
     if create and not (folder.is_dir() and any(folder.iterdir())):
         return Mailboat(initialise(create_home(folder, Config())))
-    return Mailboat(Workspace(Home(folder)))
-
-
-@contextmanager
-def _opened(source: Place | Source) -> Iterator[Source]:
-    """The source: the caller's own, left open, or one opened at a place."""
-    if isinstance(source, str | os.PathLike):
-        with closing(open_source(absolute_source(os.fspath(source)))) as opened:
-            yield opened
-    else:
-        yield source
-
-
-def _with_id(request: DistributionRequest, request_id: str | None) -> DistributionRequest:
-    if request_id is None:
-        return request
-    return DistributionRequest(request.action, request.paths, request.deep_paths, parse_request_id(request_id))
+    return Mailboat(open_home(folder))

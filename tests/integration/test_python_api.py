@@ -50,6 +50,24 @@ def test_publish_with_the_same_request_id_is_idempotent(tmp_path: Path, site: Pa
             boat.delete(["/a"], request_id="one")
 
 
+def test_publishing_again_and_again_opens_no_further_files(tmp_path: Path, site: Path) -> None:
+    with mailboat.open(tmp_path / "boat", create=True) as boat:
+        boat.publish(site)
+        opened = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(3):
+            boat.publish(site)
+            boat.publish_changed(site)
+            boat.delete(["/a"])
+        assert len(list(Path("/proc/self/fd").iterdir())) <= opened
+
+
+def test_digests_of_large_files_are_kept_for_later_calls(tmp_path: Path, site: Path) -> None:
+    (site / "large").write_bytes(bytes(2_000_000))
+    with mailboat.open(tmp_path / "boat", create=True) as boat:
+        boat.publish_changed(site)
+    assert (tmp_path / "boat" / "publishers" / "known-files.cache").is_file()
+
+
 def test_changes_and_deletes_reach_a_target_in_memory(tmp_path: Path, site: Path) -> None:
     store = MemoryStore()
     with mailboat.open(tmp_path / "boat", create=True) as boat:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from mailboat.clock import Clock, SystemClock
-from mailboat.composition.home import make_folders, make_identity, translated_writes
+from mailboat.composition.home import Home, make_folders, make_identity, translated_writes
 from mailboat.composition.journals import make_journal, open_journal
 from mailboat.composition.package_formats import (
     CodecsOnDemand,
@@ -29,7 +30,6 @@ from mailboat.model.messages import TopicRole
 
 if TYPE_CHECKING:
     from mailboat.blobs.port import BlobStore
-    from mailboat.composition.home import Home
     from mailboat.composition.publisher_setup import Meters
     from mailboat.config.document import AgentsConfig, LimitsConfig
     from mailboat.config.topic_settings import TopicSettings
@@ -54,6 +54,7 @@ class Workspace:
         self.home = home
         self.clock: Clock = SystemClock() if clock is None else clock
         self._opened = ExitStack()
+        self._publishers: dict[AgentName, Publisher] = {}
         self._meters = meters
 
     @cached_property
@@ -121,15 +122,20 @@ class Workspace:
         return settings_of(role, self.home.config)
 
     def publisher(self, name: str | None = None) -> Publisher:
-        """A publisher agent of this home; None names the configured one. Raises: UsageError for an invalid name."""
+        """A publisher agent of this home, opened once; None names the configured one.
+
+        Raises: UsageError for an invalid name.
+        """
         from mailboat.composition.publisher_setup import (  # a subscriber's restart does without
             PublisherParts,
             open_publisher,
         )
 
         agent = parse_agent_name(self.home.config.publisher.name if name is None else name)
-        parts = PublisherParts(self.journal, self.blobs, self.codecs, self.clock, self._meters)
-        return self._opened.enter_context(open_publisher(self.home, agent, parts))
+        if agent not in self._publishers:
+            parts = PublisherParts(self.journal, self.blobs, self.codecs, self.clock, self._meters)
+            self._publishers[agent] = self._opened.enter_context(open_publisher(self.home, agent, parts))
+        return self._publishers[agent]
 
     def publisher_names(self) -> Sequence[AgentName]:
         """The publishers that ever published from this home, and the default one."""
@@ -143,6 +149,11 @@ class Workspace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened.__exit__(kind, error, trace)
+
+
+def open_home(path: Path) -> Workspace:
+    """The home at a path. Raises: HomeMissingError."""
+    return Workspace(Home(path))
 
 
 def known_publisher(workspace: Workspace, name: str | None, *, is_new: bool = False) -> AgentName:
