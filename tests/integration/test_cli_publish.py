@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +44,24 @@ def test_a_command_without_a_home_says_how_to_make_one(new_boat: Any, site: Path
     ran = new_boat.run("publish", site)
     assert ran.code == 2
     assert f"next  mailboat --home {new_boat.home} init" in ran.err
+
+
+def test_requests_to_an_agent_load_nothing_of_a_home() -> None:
+    """The engine of a home would be a third of the CPU time of such a command."""
+    check = (
+        "import sys; from mailboat.cli.main import main;"
+        "agent = ['--url', 'http://127.0.0.1:9', '--publisher', 'author'];"
+        "codes = [main([*words.split(), *agent]) for words in sys.argv[1:]];"
+        "print(*codes, *sorted(name for name in sys.modules if name.startswith('mailboat')))"
+    )
+    requests = ["publish /en", "publish --changed", "plan /en", "delete /en", "ping"]
+    ran = subprocess.run([sys.executable, "-c", check, *requests], capture_output=True, text=True, check=True)
+    codes, loaded = ran.stdout.split()[: len(requests)], ran.stdout.split()[len(requests) :]
+    assert (codes, ran.stderr.count("error: AgentUnreachable: ")) == (["75"] * len(requests), len(requests))
+    assert {"mailboat.cli.publish", "mailboat.api.client"} <= set(loaded)
+    engine = "blobs|content|control|discovery|journal|maintenance|packages|publisher|queues|subscriber|wire"
+    assert not [name for name in loaded if re.match(rf"mailboat\.({engine})\b", name)]
+    assert len(loaded) <= 60
 
 
 def test_a_plan_changes_nothing(boat: Any, site: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.cli import publish_requests
+from mailboat.cli import home_publisher
 from mailboat.cli.error_report import NOT_YET_EXIT_CODE
 from mailboat.errors import BlobAccessDeniedError
 
@@ -54,7 +54,7 @@ def test_a_role_that_may_publish_and_not_sweep_is_warned_with_a_next_step(
     def refuse(*_: object) -> None:
         raise BlobAccessDeniedError("listing uploads: AccessDenied")
 
-    monkeypatch.setattr(publish_requests, "maintain", refuse)
+    monkeypatch.setattr(home_publisher, "maintain", refuse)
     ran = boat.run("publish", site, "/large.bin")
     assert (ran.code, "offset 0" in ran.lines[0]) == (0, True)
     assert "BlobAccessDenied: listing uploads" in ran.err.splitlines()[0]

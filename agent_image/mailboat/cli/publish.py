@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -16,21 +13,19 @@ from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
 from mailboat.cli.options import OptionalPaths, PublisherOption, ShallowOption, content_paths, remote_command
 from mailboat.cli.output import Report, bytes_text, cause_text, count_text
-from mailboat.cli.publish_requests import RequestOptions, open_publisher, publish_through, unpublished_lines
-from mailboat.cli.session import Publishing, Session
+from mailboat.cli.publish_requests import RequestOptions, publish_through, unpublished_lines
+from mailboat.cli.session import Session
 from mailboat.cli.transfer import TransferProgress, folder_bytes
-from mailboat.composition.source_openers import open_source
-from mailboat.content.port import Source
-from mailboat.content.watched_sources import WatchedSource
-from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.publisher.builder import Unpublished, owned_of, unpublished_of
-from mailboat.publisher.publisher import own_roots
+
+if TYPE_CHECKING:
+    from mailboat.cli.home_publisher import HomePublisher
+    from mailboat.publisher.builder import Unpublished
 
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
 
@@ -86,30 +81,20 @@ def register(app: typer.Typer) -> None:
 def plan(session: Session, selected: ContentOptions, publisher: PublisherOption = None) -> None:
     """Show what a publish would send, and the lag of subscribers. Changes nothing."""
     _refuse_both(changed=selected.changed, shallow=selected.shallow)
-    paths, place = _chosen(session, selected, "plan")
-    source = None if place is None else LocalSource(partial(_open, session, place))
+    paths, home = _chosen(session, selected, "plan")
     name = session.default_publisher(publisher)
     request = None if selected.changed else add_request(paths, is_deep=not selected.shallow)
-    with session.control(Publishing(partial(open_publisher, name=name), source)) as control:
+    with session.control() if home is None else home.control(name, is_dry_run=True) as control:
         found = control.plan_changed(name, paths) if request is None else control.plan(name, request)
         members = control.status().subscribers
-    session.show(_plan_report(found, *_owned(session, request, place), members))
-
-
-def _owned(
-    session: Session, request: DistributionRequest | None, place: str | None
-) -> tuple[WorkspaceFilter | None, Unpublished]:
-    """What the request replaces, and metadata that stays behind, as a source of this machine says."""
-    if place is None:
-        return None if request is None else request.filter, Unpublished()
-    with closing(_open(session, place)) as source:
-        return None if request is None else owned_of(request, source), _unpublished(session, source)
+    owned = None if request is None else request.filter if home is None else home.owned(request)
+    session.show(_plan_report(found, owned, None if home is None else home.unpublished, members))
 
 
 def _plan_report(
     found: PublicationPlan,
     owned: WorkspaceFilter | None,
-    unpublished: Unpublished,
+    unpublished: Unpublished | None,
     members: Sequence[SubscriberStatusView],
 ) -> Report:
     replaced = [] if owned is None else [filter_set for filter_set in owned.sets if _is_replaced(filter_set)]
@@ -123,8 +108,8 @@ def _plan_report(
         "first_paths": list(found.first_paths),
         "first_removals": sorted(found.first_removals),
         "replaces": sorted(filter_set.root for filter_set in replaced),
-        "unpublished_properties": list(unpublished.properties),
-        "unpublished_files": list(unpublished.files),
+        "unpublished_properties": list(unpublished.properties if unpublished else ()),
+        "unpublished_files": list(unpublished.files if unpublished else ()),
         "behind": {member.name: member.lag for member in members},
         "errors": {member.name: document_of(member.error) for member in members if member.error is not None},
     }
@@ -175,52 +160,34 @@ def publish(
     _refuse_both(
         changed=selected.changed, shallow=selected.shallow, each=each, request_id=delivery.request_id is not None
     )
-    paths, place = _chosen(session, selected, "publish")
+    transfer = TransferProgress(sys.stderr)
+    paths, home = _chosen(session, selected, "publish", transfer)
     requests = list(_adds(paths, shallow=selected.shallow, each=each, first_id=delivery.request_id))
 
     def ship(control: Control, name: str) -> Iterator[DistributionView]:
         return control.publish_changed(name, paths) if selected.changed else control.distribute_all(name, requests)
 
-    if place is None:
-        publish_through(session, ship, delivery)
-        return
-    transfer = TransferProgress(sys.stderr)
-    unpublished: list[Unpublished] = []
-
     def ship_shown(control: Control, name: str) -> Iterator[DistributionView]:
         with transfer:
-            total = folder_bytes(place, paths) if transfer.is_shown else None
+            total = folder_bytes(home.place, paths) if home is not None and transfer.is_shown else None
             transfer.begin("comparing" if selected.changed else "publishing", total)
             yield from ship(control, name)
 
-    def open_shown() -> Source:
-        opened = _open(session, place)
-        unpublished[:] = [_unpublished(session, opened)]
-        if not transfer.is_shown:
-            return opened
-        # Changed nodes are read one by one. Of whole trees, those are ancestors and roots, which the walk counts.
-        return WatchedSource(opened, transfer.advance, transfer.advance if selected.changed else None)
-
-    publish_through(session, ship_shown, delivery, LocalSource(open_shown, transfer), unpublished)
+    publish_through(session, ship if home is None else ship_shown, delivery, home)
 
 
-def _chosen(session: Session, selected: ContentOptions, verb: str) -> tuple[tuple[NodePath, ...], str | None]:
-    """The content paths, and the source of this machine; an agent has its own. Raises: UsageError."""
+def _chosen(
+    session: Session, selected: ContentOptions, verb: str, transfer: TransferProgress | None = None
+) -> tuple[tuple[NodePath, ...], HomePublisher | None]:
+    """The content paths, and what publishes them from a source of this machine; an agent has its own of both.
+
+    Raises: UsageError.
+    """
     if session.url is not None:
         return _paths_of_agent(session, selected, verb) or (ROOT,), None
     place, given = selected.source_and_paths()
-    if given or selected.changed:
-        return given or (ROOT,), place
-    with closing(_open(session, place)) as source:
-        return _roots_of(source), place
-
-
-def _unpublished(session: Session, source: Source) -> Unpublished:
-    return unpublished_of(source, session.home().config.publisher.package_type)
-
-
-def _open(session: Session, place: str) -> Source:
-    return open_source(place, session.home().known_files_path)
+    home = session.publisher(place, transfer, is_compared=selected.changed)
+    return given or ((ROOT,) if selected.changed else home.roots()), home
 
 
 def _paths_of_agent(session: Session, selected: ContentOptions, verb: str) -> tuple[NodePath, ...]:
@@ -260,20 +227,6 @@ def ping(session: Session, delivery: RequestOptions) -> None:
     _request(session, Action.TEST, (), delivery)
 
 
-def _roots_of(source: Source) -> tuple[NodePath, ...]:
-    """The roots that a source declares. Raises: UsageError without roots; `/` is never assumed."""
-    roots = own_roots(source)
-    if roots:
-        return roots
-    text = shlex.quote(source.uri)
-    raise UsageError(
-        f"no path is given, and all of {source.uri} would replace everything that subscribers have",
-        next_step=f"to publish what changed: mailboat publish --source {text} --changed\n"
-        f"some paths:              mailboat publish --source {text} /PATH\n"
-        f"to replace everything:   mailboat publish --source {text} /",
-    )
-
-
 def _refuse_both(*, changed: bool, **others: bool) -> None:
     """Raises: UsageError when `--changed`, which splits the content, comes with an option about cutting."""
     given = [name.replace("_", "-") for name, is_given in others.items() if is_given]
@@ -299,4 +252,5 @@ def _adds(
 def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: RequestOptions) -> None:
     named = None if delivery.request_id is None else parse_request_id(delivery.request_id)
     request = DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)
-    publish_through(session, lambda control, name: control.distribute_all(name, [request]), delivery)
+    home = session.publisher() if session.url is None else None
+    publish_through(session, lambda control, name: control.distribute_all(name, [request]), delivery, home)

@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, document_of
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
-from mailboat.cli.error_report import print_warning
 from mailboat.cli.options import PublisherOption, WaitOption
 from mailboat.cli.output import Output, Report, bytes_text, count_text
-from mailboat.cli.session import Publishing, Session
+from mailboat.cli.session import Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import SystemClock
-from mailboat.composition.workspace import Workspace, known_publisher
-from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import MailboatError
-from mailboat.maintenance.blob_sweep import sweep
-from mailboat.maintenance.schedule import maintain
 from mailboat.model.messages import Action
-from mailboat.publisher.builder import Unpublished
+
+if TYPE_CHECKING:
+    from mailboat.cli.home_publisher import HomePublisher
+    from mailboat.publisher.builder import Unpublished
 
 _PACKAGE_FIELDS = (
     *("package_id", "offset", "action", "paths", "request_id", "repeated"),
@@ -42,10 +39,9 @@ def published_report(
 ) -> Report:
     """The packages, their outcomes where the command waited for them, and the source's metadata left out."""
     document: dict[str, Any] = {"packages": [_document(package) for package in packages]}
-    unpublished = unpublished or Unpublished()
-    if unpublished.properties:
+    if unpublished is not None and unpublished.properties:
         document["unpublished_properties"] = list(unpublished.properties)
-    if unpublished.files:
+    if unpublished is not None and unpublished.files:
         document["unpublished_files"] = list(unpublished.files)
     if outcome is not None:
         view = document_of(outcome.view)
@@ -81,8 +77,10 @@ def published_lines(packages: Sequence[DistributionView]) -> Iterator[str]:
         yield f"{count_text(len(packages), 'package')} in total: {_figures_text(packages) or 'no content'}"
 
 
-def unpublished_lines(unpublished: Unpublished) -> Iterator[str]:
+def unpublished_lines(unpublished: Unpublished | None) -> Iterator[str]:
     """What of the source's metadata stays behind, a line for properties and one for files."""
+    if unpublished is None:
+        return
     if unpublished.properties:
         yield f"not published, as importers of content read none of them: {', '.join(unpublished.properties)}"
     yield from left_out_lines(unpublished.files)
@@ -144,22 +142,20 @@ def publish_through(
     session: Session,
     publish: Callable[[Control, str], Iterable[DistributionView]],
     delivery: RequestOptions,
-    source: LocalSource | None = None,
-    unpublished: Sequence[Unpublished] = (),
+    home: HomePublisher | None,
 ) -> None:
     """Publish through the control port, print the packages, and wait for the subscribers when asked to.
 
-    `unpublished` has what is left out of the source's metadata once the packages are known.
+    Without `home`, the agent at the URL publishes.
 
     Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
     """
     name, clock = session.default_publisher(delivery.publisher), SystemClock()
     outcome: Followed | None = None
-    begin = partial(open_publisher, name=name, is_new=delivery.new_publisher)
-    with session.control(Publishing(begin, source, partial(_maintain, session))) as control:
+    with session.control() if home is None else home.control(name, is_new=delivery.new_publisher) as control:
         started = clock.monotonic()
         packages = _published(session, publish(control, name))
-        known = next(iter(unpublished), None) if packages else None
+        known = home.unpublished if home is not None and packages else None
         # people see the receipts before the wait, programs get one document after it
         if delivery.wait is None or not packages or session.output is Output.TABLE:
             session.show(published_report(packages, unpublished=known))
@@ -170,20 +166,6 @@ def publish_through(
             session.show(Report({}, [], lambda: lines) if is_table else published_report(packages, outcome, known))
     if outcome is not None:
         end_by([outcome.view])
-
-
-def open_publisher(workspace: Workspace, name: str, *, is_new: bool = False) -> None:
-    """Open a publisher of a home. Raises: AgentMissingError for an unknown one, unless it may be new."""
-    workspace.publisher(known_publisher(workspace, name, is_new=is_new))
-
-
-def _maintain(session: Session, workspace: Workspace) -> None:
-    """Run due maintenance. Its failure does not fail the publish, since users would then publish again."""
-    try:
-        maintain(workspace, sweep)
-    except MailboatError as error:
-        what = "the publication is complete; retention or sweep failed and is retried within the hour"
-        print_warning(error, sys.stderr, what, is_verbose=session.is_verbose)
 
 
 def _published(session: Session, publishing: Iterable[DistributionView]) -> Sequence[DistributionView]:

@@ -6,7 +6,7 @@ Independent of the command line's framework, so that a subscriber can start with
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -24,25 +24,12 @@ if TYPE_CHECKING:
     from mailboat.api.archive import Archive, Restores
     from mailboat.api.client import HttpControl
     from mailboat.api.control import Control
+    from mailboat.cli.home_publisher import HomePublisher
+    from mailboat.cli.transfer import TransferProgress
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
     from mailboat.content.watched_sources import Phases
-    from mailboat.control.publisher_service import LocalSource
     from mailboat.maintenance.blob_sweep import SweepWatch
-
-
-class Publishing(NamedTuple):
-    """How a publisher of a home publishes.
-
-    Attributes:
-        begin: Called with a home's workspace first: opens the publisher.
-        source: The source of a home's publisher; an agent reads its own.
-        after: Called with a home's workspace when the command has done its work.
-    """
-
-    begin: Callable[[Workspace], object]
-    source: LocalSource | None = None
-    after: Callable[[Workspace], None] | None = None
 
 
 class Session(Frozen):
@@ -66,39 +53,33 @@ class Session(Frozen):
 
     def home(self) -> Home:
         """The home. Raises: HomeMissingError."""
-        from mailboat.composition.home import Home  # the engine is not imported for help
-
-        return Home(self.home_path)
+        return self.workspace().home  # which opens nothing before it is used
 
     def workspace(self, home: Home | None = None) -> Workspace:
-        """The home, or the given one, with its journal and blobs opened; to be used as a context manager."""
-        from mailboat.composition.workspace import Workspace
+        """The home, or the given one, whose journal and blobs open when used; to be used as a context manager."""
+        from mailboat.composition.workspace import Workspace, open_home  # the engine is not imported for help
 
-        return Workspace(self.home() if home is None else home)
+        return open_home(self.home_path) if home is None else Workspace(home)
+
+    def publisher(
+        self, place: str = "", transfer: TransferProgress | None = None, *, is_compared: bool = False
+    ) -> HomePublisher:
+        """What publishes from the home. Arguments are those of `HomePublisher`. Raises: HomeMissingError."""
+        from mailboat.cli.home_publisher import HomePublisher
+
+        return HomePublisher(self.home(), place, transfer, is_compared=is_compared, is_verbose=self.is_verbose)
 
     @contextmanager
-    def control(self, publishing: Publishing | None = None) -> Iterator[Control]:
-        """The verbs, answered by the agent at the URL, else by the home itself.
-
-        Args:
-            publishing: Which publisher publishes. On a home it begins to exist with that.
-
-        Raises: AgentMissingError for an unknown publisher of the home.
-        """
+    def control(self) -> Iterator[Control]:
+        """The verbs, answered by the agent at the URL, else by the home itself."""
         if self.url is not None:
             with closing(self._client(self.url)) as client:
                 yield client
             return
         from mailboat.control.service import ControlService
 
-        with self.workspace() as workspace:
-            if publishing is not None:
-                # Opened first: the control service takes the publishers whose databases it finds.
-                publishing.begin(workspace)
-            with closing(ControlService(workspace, local=publishing and publishing.source)) as control:
-                yield control
-            if publishing is not None and publishing.after is not None:
-                publishing.after(workspace)
+        with self.workspace() as workspace, closing(ControlService(workspace)) as control:
+            yield control
 
     @contextmanager
     def archive(
