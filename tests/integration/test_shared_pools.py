@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,14 @@ from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.jobs.source import Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import Offset, SlingId
 from mailboat.model.job_rules import JobRule
 from mailboat.model.jobs import NewJob, QueueSettings, WorkerSeen, pool_queue, pool_topic
 from mailboat.model.messages import CommandMessage, CommandState, PackageStatus, RedriveMessage, SuspendMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.pools.member import PoolForgottenError, PoolTargetDiffersError
+from mailboat.pools.member import PoolForgottenError
+from mailboat.pools.package_import import PoolTargetDiffersError
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
@@ -70,6 +73,10 @@ def publish(engine: Engine, *paths: str) -> None:
 
 def outcomes(engine: Engine) -> list[tuple[int, PackageStatus]]:
     return sorted((status.offset, status.status) for status in engine.statuses())
+
+
+def has_answers(engine: Engine, count: int) -> bool:
+    return len(engine.results()) == count
 
 
 class Hook:
@@ -372,6 +379,130 @@ def test_a_member_with_another_target_is_refused(
     accepted = replace(pool_settings(), is_gap_accepted=True)
     assert other.member("m3", accepted).run(is_endless=False).imported == 1
     assert outcomes(engine) == [(0, PackageStatus.IMPORTED)] * 2, "another target is another instance"
+
+
+def suspend_with_two_versions(engine: Engine, stores: Stores, members: Members) -> SlingId:
+    """Import a page, and leave its next version in the queue of a pool whose members have ended."""
+    publish(engine, "/a")
+    member = stores.member("m1")
+    members.start(member)
+    wait_until(lambda: len(engine.statuses()) == 1)
+    sling_id = member.sling_id
+    assert sling_id is not None
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=True, command_id="s1"))
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.SUSPENDED)
+    engine.publisher().publish(add_request([NodePath("/a")]), page_source("/a", text="newer"))
+    wait_until(lambda: member.statistics.backlog is not None and member.statistics.backlog.queued == 1)
+    members.stop()
+    return sling_id
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["an older copy", "another target"])
+def test_a_pool_that_goes_back_in_the_log_imports_what_is_in_its_queue_in_order(
+    engine: Engine, stores: Stores, members: Members, tmp_path: Path, *, is_same: bool
+) -> None:
+    stores.member("m0").run(is_endless=False)
+    shutil.copytree(stores.place, tmp_path / "copy")
+    suspend_with_two_versions(engine, stores, members)
+    shutil.rmtree(stores.place)
+    shutil.copytree(tmp_path / "copy", stores.place)
+    settings = pool_settings()
+    if not is_same:
+        stores, settings = (
+            Stores(engine.journal, engine.blobs, tmp_path / "another"),
+            pool_settings(is_gap_accepted=True),
+        )
+    assert stores.member("m2", settings).run(is_endless=False).imported == 2
+    assert (stores.place / "a").read_text() == "newer of /a"
+
+
+def test_a_pool_on_an_older_copy_of_its_target_imports_what_the_copy_lacks(
+    engine: Engine, stores: Stores, members: Members, tmp_path: Path
+) -> None:
+    publish(engine, "/a")
+    stores.member("m1").run(is_endless=False)
+    shutil.copytree(stores.place, tmp_path / "copy")
+    publish(engine, "/b", "/c")
+    member = stores.member("m2")
+    members.start(member)
+    wait_until(lambda: member.statistics.stored_offset == 3)
+    shutil.rmtree(stores.place)
+    shutil.copytree(tmp_path / "copy", stores.place)
+    assert stores.member("m3").run(is_endless=False).imported == 2
+    assert digest_of(FolderSource(stores.place)) == digest_of(page_source("/a", "/b", "/c"))
+    # It has read the packages that came again, and would leave them out.
+    members.join()
+    assert [type(error) for error in members.errors] == [PoolForgottenError]
+
+
+def test_a_member_whose_target_becomes_an_older_copy_stops_before_it_imports_into_it(
+    engine: Engine, stores: Stores, members: Members, tmp_path: Path
+) -> None:
+    stores.member("m0").run(is_endless=False)
+    shutil.copytree(stores.place, tmp_path / "copy")
+    publish(engine, "/a")
+    member = stores.member("m1")
+    members.start(member)
+    wait_until(lambda: member.statistics.stored_offset == 1)
+    shutil.rmtree(stores.place)
+    shutil.copytree(tmp_path / "copy", stores.place)
+    publish(engine, "/b")
+    members.join()
+    assert [type(error) for error in members.errors] == [PoolTargetDiffersError]
+    assert stores.member("m2").run(is_endless=False).imported == 2
+
+
+def test_a_pool_whose_queue_lost_a_package_takes_it_from_the_log(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    sling_id = suspend_with_two_versions(engine, stores, members)
+    with closing(open_job_topic(engine.journal, topic=stores.job_topic)) as topic:
+        while not topic.follow():
+            pass
+        as_of = topic.next_offset
+        topic.write_checkpoint()
+    engine.journal.truncate(stores.job_topic, as_of)
+    member = stores.member("m2")
+    members.start(member)
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.SUSPENDED)
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=False, command_id="r1"))
+    wait_until(lambda: len(engine.statuses()) == 2)
+    assert (stores.place / "a").read_text() == "newer of /a"
+
+
+def test_a_suspended_pool_appends_nothing_for_the_packages_in_its_queue(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    member = stores.member("m1")
+    members.start(member)
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
+    sling_id = member.sling_id
+    assert sling_id is not None
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=True, command_id="s1"))
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.SUSPENDED)
+    publish(engine, *(f"/{number}" for number in range(20)))
+    wait_until(lambda: member.statistics.backlog is not None and member.statistics.backlog.queued == 20)
+    before = engine.journal.bounds(stores.job_topic).next_offset
+    for answers, command_id in enumerate(("s2", "s3"), len(engine.results()) + 1):  # half a second each
+        engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=True, command_id=command_id))
+        wait_until(partial(has_answers, engine, answers))
+    assert engine.journal.bounds(stores.job_topic).next_offset - before < 5
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=False, command_id="r1"))
+    wait_until(lambda: len(engine.statuses()) == 20)
+
+
+def test_a_pool_that_has_imported_all_outlives_the_retention_of_its_last_package(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    publish(engine, "/a")
+    member = stores.member("m1")
+    members.start(member)
+    wait_until(lambda: member.statistics.stored_offset == 1)
+    members.stop()
+    publish(engine, "/b")
+    assert stores.member("m2").run(is_endless=False).stored_offset == 2
+    engine.journal.truncate(PACKAGES, Offset(2))
+    assert stores.member("m3").run(is_endless=False).imported == 0
 
 
 def test_a_trimmed_or_replaced_log_is_a_named_state(

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from mailboat.errors import JobLogIncompleteError
 from mailboat.model.identifiers import AgentName
-from mailboat.model.jobs import POOL_QUEUE, Feed, QueueKind, QueueSettings, pool_topic
+from mailboat.model.jobs import POOL_QUEUE, Feed, JobId, QueueKind, QueueSettings, pool_topic, show_job_id
 
 MAX_POOLS: Final = 1_000
 
@@ -56,3 +57,12 @@ def queue_of(feed: Feed) -> QueueSettings:
 def is_of_pool(queue: str) -> bool:
     """Whether it is a shared pool's queue: its jobs end by a member's result only."""
     return queue.startswith(POOL_QUEUE)
+
+
+def lost_package(job: JobId, reason: str) -> JobLogIncompleteError:
+    """The error of a member that meets a package in the queue of its pool, and cannot read which one it is."""
+    return JobLogIncompleteError(
+        f"the topic of jobs lost a package of a pool: {reason}",
+        next_step="start the member again: it puts the package into the queue again",
+        job=show_job_id(job),
+    )

@@ -143,6 +143,7 @@ class JobWorker:
         self._poll_at = clock.monotonic()
         self._ended: deque[JobResult] = deque()  # appended to by the threads of handlers
         self._is_stopping = False
+        self._is_claiming = True
         self._is_repeating = False
         """Whether the last report was not answered, so that its results may count already."""
         self._cut_off: frozenset[CallId] = frozenset()
@@ -153,8 +154,12 @@ class JobWorker:
         """Calls that run in this process, also those whose lease was lost."""
         return len(self._calls)
 
-    def turn(self, wait_seconds: float = _LONGEST_WAIT_SECONDS) -> None:
-        """Take one step, waiting at most so long for something to do. Raises: what the source raises."""
+    def turn(self, wait_seconds: float = _LONGEST_WAIT_SECONDS, *, is_claiming: bool = True) -> None:
+        """Take one step, waiting at most so long for something to do; without claims it reports and renews alone.
+
+        Raises: what the source raises.
+        """
+        self._is_claiming = is_claiming
         has_reported = self._report()
         now = self._clock.monotonic()
         # A report claims, too. A poll also fires schedules, writes checkpoints, and takes what others leave.
@@ -163,7 +168,7 @@ class JobWorker:
         self._poll_at = now + _POLL_SECONDS
         # Without a wait after a report: what the caller shows of the jobs has changed.
         wait_seconds = self._wait_seconds(0.0 if has_reported else wait_seconds)
-        self._poll(self._settings.slots - self.running, wait_seconds)
+        self._poll(self._settings.slots - self.running if is_claiming else 0, wait_seconds)
 
     def wake(self) -> None:
         """Make a waiting `turn` return at once. From any thread."""
@@ -242,7 +247,7 @@ class JobWorker:
             return False
         was_repeating, self._is_repeating = self._is_repeating, True
         # The report also claims: one append ends calls and begins the next ones.
-        free = 0 if self._is_stopping else self._settings.slots - self.running + len(results)
+        free = 0 if self._is_stopping or not self._is_claiming else self._settings.slots - self.running + len(results)
         held = self._calls.keys() - {CallId(result.token, result.job) for result in results}
         answer = self._source.report(self._offer, results, renewals, free, held)
         self._is_repeating = False

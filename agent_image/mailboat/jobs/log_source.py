@@ -13,6 +13,7 @@ from typing import Final
 from mailboat.clock import Backoff, Clock
 from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint, Failpoints
+from mailboat.jobs.feeds import is_of_pool, lost_package
 from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, JobFold
 from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.leases import RULES, Lease
@@ -280,13 +281,19 @@ class LogSource:
         return [JobsClaimed.of(worker, groups)] if groups else []
 
     def _cancel_unreadable(self, worker: str, held: Collection[CallId]) -> None:
-        """End the calls that the worker cannot make, as the topic lost a payload."""
-        topic, message = self.topic, "the topic lost the job's payload"
-        unreadable = [
-            JobResult(job, lease.token, AttemptOutcome.CANCEL, None, message)
-            for job, lease in self._unknown_leases(worker, held)
-            if any(topic.job(each) is None for each in lease.jobs)
-        ]
+        """End the calls that the worker cannot make, as the topic lost a payload.
+
+        Raises: JobLogIncompleteError: it is of a shared pool's package.
+        """
+        topic, unreadable = self.topic, list[JobResult]()
+        for job, lease in self._unknown_leases(worker, held):
+            if all(topic.job(each) is not None for each in lease.jobs):
+                continue
+            # A package ends in a transaction of the target only: ended here, it would be missing there.
+            if is_of_pool(lease.queue.name):
+                raise lost_package(job, "its record is gone")
+            message = "the topic lost the job's payload"
+            unreadable.append(JobResult(job, lease.token, AttemptOutcome.CANCEL, None, message))
         if unreadable:
             # Read before the next poll: it would append the same again. What is beyond a batch is its work.
             (offset,) = self._append(JobsFinished.of(unreadable[:MAX_BATCH]))

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from mailboat.clock import Clock, Deadline
 from mailboat.content.port import Ledger
 from mailboat.errors import (
+    JobLogIncompleteError,
     JournalReplacedError,
     MailboatError,
     MessageCorruptError,
@@ -32,16 +33,26 @@ from mailboat.errors import (
 )
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
+from mailboat.jobs.feeds import lost_package
+from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.job_worker import JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic, open_job_topic
-from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
+from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record, records_of
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
-from mailboat.model.jobs import DEFAULT_LEASE_MS, Feed, JobsAdded, any_matches, pool_topic
+from mailboat.model.jobs import (
+    DEFAULT_LEASE_MS,
+    Feed,
+    JobId,
+    JobsAdded,
+    QueueRemoved,
+    any_matches,
+    pool_topic,
+)
 from mailboat.model.messages import JOB_TOPIC, Action, FailureCause, PoolBacklog, Suspension
 from mailboat.model.paths import ROOT
 from mailboat.model.positions import Position
-from mailboat.pools.package_import import PackageImport, PoolView
+from mailboat.pools.package_import import PackageImport, PoolTargetDiffersError, PoolView
 from mailboat.pools.package_order import MAX_UNFINISHED, OpenPackages, Package, decode_package, plan_feed, touched
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import StopAskedError, StopSignal
@@ -162,7 +173,8 @@ class PackageFollower:
             self._error = error
             self._when_found()
             return None
-        packages = [package for record in batch.records if (package := self._package(record)) is not None]
+        found = (package_of(record, self._is_followed) for record in batch.records)
+        packages = [package for package in found if package is not None]
         with self._lock:
             self._packages.extend(packages)
             self._next_offset = batch.next_offset
@@ -176,26 +188,29 @@ class PackageFollower:
         with self._lock:
             self._end = end
 
-    def _package(self, record: Record) -> Package | None:
-        """The package of a record; None where it means nothing to the pool."""
-        if record.headers == PIECE_HEADERS:
-            return None
-        try:
-            message = decode_record(record)
-        except MailboatError:
-            # its import fails, and is decided on; until then it may touch anything
-            return Package(record.offset, (ROOT,))
-        if message.action is Action.TEST:
-            return None
-        publisher = message.pub_agent_name
+    def _is_followed(self, publisher: AgentName | None) -> bool:
         with self._lock:
             if self._follow is not None and publisher not in self._follow:
                 if len(self._passed_over) < _MAX_PUBLISHERS:
                     self._passed_over.add(publisher or "")
-                return None
+                return False
             if publisher is not None and len(self._publishers) < _MAX_PUBLISHERS:
                 self._publishers.add(publisher)
-        return Package(record.offset, touched(message.paths))
+        return True
+
+
+def package_of(record: Record, is_followed: Callable[[AgentName | None], bool]) -> Package | None:
+    """The package of a record; None where it means nothing to the pool."""
+    if record.headers == PIECE_HEADERS:
+        return None
+    try:
+        message = decode_record(record)
+    except MailboatError:
+        # its import fails, and is decided on; until then it may touch anything
+        return Package(record.offset, (ROOT,))
+    if message.action is Action.TEST or not is_followed(message.pub_agent_name):
+        return None
+    return Package(record.offset, touched(message.paths))
 
 
 _FEED_GRACE_SECONDS: Final = 0.5
@@ -212,16 +227,15 @@ _COMMAND_SECONDS: Final = 0.5
 _TURN_SECONDS: Final = 5.0
 """How long one step may wait for something to do."""
 
+_SUSPENDED_TURN_SECONDS: Final = 0.5
+"""The same while imports are suspended, as their end wakes nobody."""
 
-class PoolTargetDiffersError(StopError):
-    """This pool member opened another target than the other members.
-
-    Mount the same volume in all members. If the target was lost, restore a snapshot or use `--accept-gap`.
-    """
+_LEASE_END_SECONDS: Final = 1.0
+"""How long a member waits for a record that ends a lease before it moves the log's time."""
 
 
 class PoolForgottenError(StopError):
-    """The pool was removed from the registry while this member was paused. Start the member again."""
+    """The pool was removed from the registry, or began again on an older copy of its target. Start the member again."""
 
 
 class MemberSettings(Frozen):
@@ -242,6 +256,17 @@ class MemberSettings(Frozen):
     job_topic: TopicName = JOB_TOPIC
 
 
+def _queued_package(topic: JobTopic, job: JobId) -> tuple[Package, str]:
+    """A package in the queue, and its key. Raises: JobLogIncompleteError: the topic lost it."""
+    new = topic.job(job)
+    if new is None:
+        raise lost_package(job, "its record is gone")
+    try:
+        return decode_package(new.payload)[1], new.key
+    except MessageCorruptError as error:
+        raise lost_package(job, error.message) from error
+
+
 class PoolMember:
     """One member. `run` in one thread, once; `stop` and `statistics` from any."""
 
@@ -260,6 +285,8 @@ class PoolMember:
         self._signal = StopSignal()
         self._unfinished = OpenPackages()
         self._error: MailboatError | None = None
+        self._queue: Queue | None = None
+        """That of the pool when this member joined it; one that was removed and made again is another object."""
         self._worker: JobWorker | None = None
         self._import: PackageImport | None = None
         self.sling_id: SlingId | None = None
@@ -275,6 +302,7 @@ class PoolMember:
         self._commands_end: Offset | None = None
         self._commands_low_water: Offset | None = None
         self._has_commands = True
+        self._progress_seen: tuple[Offset, Offset | None] | None = None
         self._beat = heartbeat(ports.clock)
 
     @property
@@ -305,7 +333,8 @@ class PoolMember:
             self._show(**self._counted(), phase=SubscriberPhase.STOPPED, cause=FailureCause.of_error(error))
             raise
         # Counted again at the end: packages that had begun end after the last progress was shown.
-        self._show(**self._counted(), phase=SubscriberPhase.STOPPED, cause=None)
+        stored = {} if self._import is None else {"stored_offset": self._import.stored_offset}
+        self._show(**self._counted(), **stored, phase=SubscriberPhase.STOPPED, cause=None)
         return self.statistics
 
     def stop(self, deadline: Deadline | None) -> None:
@@ -316,30 +345,45 @@ class PoolMember:
 
     # ---------------------------------------------------------------------------------------------------- the start
 
-    def _join(self, source: LogSource) -> Feed:
-        """Compare the target with that of the pool, and begin the pool if it is new. Raises: named states."""
+    def _join(self, source: LogSource) -> tuple[Feed, Position]:
+        """Compare the target with that of the pool, and begin the pool if it is new; the target's position, too.
+
+        Raises: named states.
+        """
         topic = source.topic
         with self._shared.opened(self._signal.stopping.is_set) as target:
             # With the target open: no other member begins the pool at the same time.
             source.catch_up()
             feed = topic.fold.feeds.find(self._settings.subscriber.name)
-            start, is_moved = self._start(target.ledger, feed)
+            start, is_moved = self._start(target.ledger, topic, feed)
             marker = target.ledger.pool.marker() or ""
+            if feed is not None and is_moved:
+                self._empty_queue(source, feed)
             if feed is None or is_moved:
-                begun = Feed(
-                    self._settings.subscriber.name,
-                    1 if feed is None else feed.sequence + 1,
-                    start.next_offset,
-                    start.identity,
-                    marker,
-                )
+                begun = Feed(self._settings.subscriber.name, 1, start.next_offset, start.identity, marker)
                 # Appended, then read back: if another member's record with this number came first, that one counts.
                 (offset,) = topic.append(JobsAdded((), feed=begun))
                 topic.follow_to(offset, source.note_log_time)
                 feed = topic.fold.feeds.find(begun.pool) or begun
-        return feed
+            self._queue = topic.fold.queues[feed.queue]
+        return feed, start
 
-    def _start(self, ledger: Ledger, feed: Feed | None) -> tuple[Position, bool]:
+    def _empty_queue(self, source: LogSource, feed: Feed) -> None:
+        """Remove the queue of a pool that goes back in the log. Raises: StopAskedError."""
+        topic = source.topic
+        # What is in it comes again from the log: left there, it would be imported before older packages.
+        queue = topic.fold.queues[feed.queue]
+        (offset,) = topic.append(QueueRemoved(feed.queue))
+        topic.follow_to(offset, source.note_log_time)
+        # For the same reason, what members have begun must have ended: they are asked to stop, or their leases end.
+        while any(lease.queue is queue for lease in topic.fold.leases.values()):
+            if self._signal.stopping.is_set():
+                raise StopAskedError
+            self._beat(_LEASE_END_SECONDS)
+            topic.follow(_LEASE_END_SECONDS, source.note_log_time)
+            source.tick()
+
+    def _start(self, ledger: Ledger, topic: JobTopic, feed: Feed | None) -> tuple[Position, bool]:
         """Where the pool goes on, and whether that is not where its queue does."""
         settings = self._settings.subscriber
         marker, accepted_gap = ledger.pool.marker(), settings.is_gap_accepted
@@ -365,9 +409,27 @@ class PoolMember:
             if begun.stored is not None and start != begun.stored:
                 # The finished offsets and tokens belong to the former position.
                 ledger.pool.forget()
-        return start, feed is not None and (
-            feed.log != identity or is_other or not start.next_offset <= feed.next_offset <= bounds.next_offset
+        if feed is None:
+            return start, False
+        is_elsewhere = feed.log != identity or not start.next_offset <= feed.next_offset <= bounds.next_offset
+        return start, is_other or is_elsewhere or self._lacks_package(ledger, topic, feed, start)
+
+    def _lacks_package(self, ledger: Ledger, topic: JobTopic, feed: Feed, start: Position) -> bool:
+        """Whether a package before the feed is neither done nor in the queue: the target is an older copy of itself."""
+        queued = set()
+        for job in topic.fold.queues[feed.queue].chained():
+            with suppress(JobLogIncompleteError):  # the topic lost it: then it is not in the queue
+                queued.add(_queued_package(topic, job)[0].offset)
+        follow = self._settings.subscriber.follow
+        found = records_of(
+            self._ports.journal, self._settings.subscriber.package_topic, start.next_offset, feed.next_offset
         )
+        with closing(found) as records:
+            return any(
+                package.offset not in queued and not ledger.pool.is_done(package.offset)
+                for record in records
+                if (package := package_of(record, lambda publisher: follow is None or publisher in follow)) is not None
+            )
 
     # ----------------------------------------------------------------------------------------------------- the loop
 
@@ -378,7 +440,7 @@ class PoolMember:
             open_job_topic(ports.journal, topic=self._settings.job_topic), ports.clock, ports.random, ports.failpoints
         )
         try:
-            feed = self._join(source)
+            feed, start = self._join(source)
         except BaseException:
             source.close()
             raise
@@ -386,6 +448,7 @@ class PoolMember:
         settings = replace(settings, sling_id=self.sling_id)
         handler = self._import = PackageImport(settings, ports, self._shared, self._signal, self._halt)
         handler.suspend(self._suspension)
+        handler.note_stored(start.next_offset)
         workers = WorkerSettings(self._settings.member, self._settings.slots, {pool_topic(settings.name): handler})
         worker = self._worker = JobWorker(source, workers, ports.clock, ports.random, ports.failpoints)
         # `wake` ends the member's wait for jobs: a new package is put into the queue at once, not after a turn.
@@ -407,6 +470,8 @@ class PoolMember:
             # also after an error: the packages that have begun end, so that other members get them at once
             with suppress(MailboatError):
                 worker.stop(self._signal.remaining_seconds(_STOP_SECONDS))
+            with suppress(MailboatError, StopAskedError):
+                handler.store_position()
         if self._error is not None:
             raise self._error
 
@@ -436,9 +501,11 @@ class PoolMember:
         """Put packages into the queue, then report, claim and wait."""
         topic = source.topic
         feed = topic.fold.feeds.find(self._settings.subscriber.name)
-        if feed is None:
+        # By the queue, not by the feed alone: one that began again may have a higher number by now, and this member has
+        # forgotten the packages that come again.
+        if feed is None or topic.fold.queues[feed.queue] is not self._queue:
             raise PoolForgottenError(
-                f"the pool {self._settings.subscriber.name} was removed from the registry",
+                f"the pool {self._settings.subscriber.name} was removed from the registry, or began again",
                 next_step="start the member again: the pool then goes on from the position of its target",
                 subscriber=self._settings.subscriber.name,
             )
@@ -455,7 +522,9 @@ class PoolMember:
             self._import.show(PoolView(feed.log, low_water, self.passed_over))
         is_blocked = source.is_blocked_by_older(worker.worker_id)
         self._show_progress(feed, low_water, unfed, follower, is_blocked=is_blocked)
-        worker.turn(_TURN_SECONDS)
+        # A claim in a suspended pool would end at once, and the next one: two records each, for as long as that lasts.
+        is_suspended = self.statistics.suspension is not None
+        worker.turn(_SUSPENDED_TURN_SECONDS if is_suspended else _TURN_SECONDS, is_claiming=not is_suspended)
 
     def _refresh(self, topic: JobTopic, feed: Feed) -> None:
         """Bring what is known of unfinished packages up to what the fold says."""
@@ -463,12 +532,8 @@ class PoolMember:
         for gone in self._unfinished.jobs - set(jobs):
             self._unfinished.remove(gone)
         for job in jobs:
-            if job not in self._unfinished.jobs and (new := topic.job(job)) is not None:
-                try:
-                    package = decode_package(new.payload)[1]
-                except MessageCorruptError:  # its handler ends it; until then it may touch anything
-                    package = Package(Offset(max(feed.next_offset - 1, 0)), (ROOT,))
-                self._unfinished.add(job, package, new.key)
+            if job not in self._unfinished.jobs:
+                self._unfinished.add(job, *_queued_package(topic, job))
 
     def _feed(self, source: LogSource, feed: Feed, unfed: Unfed, worker: str) -> Feed:
         """Append what the queue can take, unless another member does."""
@@ -489,21 +554,36 @@ class PoolMember:
         return topic.fold.feeds.find(feed.pool) or feed
 
     def _serve_commands(self, handler: PackageImport, settings: SubscriberSettings) -> float:
-        """Take commands, and answer those that are done. In a thread of its own: it may wait long for the target."""
-        topic = settings.command_topic
-        if topic is None or handler.low_water is None:
+        """Take commands, answer those that are done, and store the position after the last import.
+
+        In a thread of its own: it may wait long for the target.
+        """
+        low_water, topic = handler.low_water, settings.command_topic
+        if low_water is None:
             return _COMMAND_SECONDS
+        try:
+            # No import has stored it since the last look. Commits alone would leave it at the last package, which
+            # retention may remove: the next start would find a gap.
+            if (low_water, handler.stored_offset) == self._progress_seen:
+                handler.store_position()
+            self._progress_seen = low_water, handler.stored_offset
+            if topic is not None:
+                self._take_commands(handler, topic, low_water)
+        except StopAskedError:
+            pass
+        except PoolTargetDiffersError as error:
+            self._halt(error)
+        return _COMMAND_SECONDS
+
+    def _take_commands(self, handler: PackageImport, topic: TopicName, low_water: Offset) -> None:
         end = self._ports.journal.bounds(topic).next_offset
         is_news = end != self._commands_end
         # A suspension holds redrives back for hours, but what began before it may end, and a clear waits for that. That
         # imports resume is news.
-        low_water = handler.low_water
         is_due = handler.suspension() is None or low_water != self._commands_low_water
         if is_news or (self._has_commands and is_due):
-            with suppress(StopAskedError):
-                self._has_commands = handler.serve_commands(is_read=is_news)
-                self._commands_end, self._commands_low_water = end, low_water
-        return _COMMAND_SECONDS
+            self._has_commands = handler.serve_commands(is_read=is_news)
+            self._commands_end, self._commands_low_water = end, low_water
 
     def _is_turn(self, topic: JobTopic, feed: Feed, worker: str, now: float, *, is_empty: bool) -> bool:
         """Whether this member should append: one is preferred, so that not all append the same."""
@@ -547,7 +627,7 @@ class PoolMember:
             identity=feed.log,
             backlog=PoolBacklog(feed.next_offset, len(self._unfinished)),
             next_offset=low_water,
-            stored_offset=low_water,
+            stored_offset=None if self._import is None else self._import.stored_offset,
             log_next_offset=end,
             cause=cause,
             attempts=0 if counts is None else counts.attempts,

@@ -20,7 +20,14 @@ from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.clock import milliseconds_now
 from mailboat.content.port import Batch, Target
-from mailboat.errors import JournalTrimmedError, MailboatError, MessageCorruptError, PermanentError, RetryableError
+from mailboat.errors import (
+    JournalTrimmedError,
+    MailboatError,
+    MessageCorruptError,
+    PermanentError,
+    RetryableError,
+    StopError,
+)
 from mailboat.failpoints import Failpoint
 from mailboat.jobs.job_worker import Call, Result
 from mailboat.journal.port import Record
@@ -70,6 +77,13 @@ class ImporterLostError(PermanentError):
     """
 
     is_of_package = True
+
+
+class PoolTargetDiffersError(StopError):
+    """This pool member opened another target than the other members, or an older copy of the one it had.
+
+    Mount the same volume in all members. If the target was lost, restore a snapshot or use `--accept-gap`.
+    """
 
 
 class _SuspendedError(Exception):
@@ -181,6 +195,7 @@ class PackageImport:
         self._halt = halt
         self._reach = ports.failpoints.reach
         self._view: PoolView | None = None
+        self._stored_offset: Offset | None = None
         self._suspension: Suspension | None = None
 
     def suspend(self, suspension: Suspension | None) -> None:
@@ -200,6 +215,45 @@ class PackageImport:
         """Every package below it is done, as far as it was shown; None before that."""
         return None if self._view is None else self._view.low_water
 
+    @property
+    def stored_offset(self) -> Offset | None:
+        """The position that the target holds, as far as this member has seen or stored it."""
+        return self._stored_offset
+
+    def note_stored(self, offset: Offset) -> None:
+        """Note the position that the target holds."""
+        self._stored_offset = offset
+
+    def store_position(self) -> None:
+        """Store that all below the low-water mark is done, unless it is known to be stored.
+
+        Raises: StopAskedError; the target's errors.
+        """
+        view = self._view
+        if view is None or view.low_water <= (self._stored_offset or 0):
+            return
+        with self._shared.opened(lambda: self._signal.is_overdue) as target:
+            position = self._position(target, view)
+            if position != target.ledger.position():
+                target.ledger.reset_position(position)
+            self.note_stored(position.next_offset)
+
+    def _position(self, target: Target, view: PoolView) -> Position:
+        """The position that the target may announce: all below it is done. Raises: PoolTargetDiffersError."""
+        stored, low_water = target.ledger.position(), view.low_water
+        # Offsets of another log can't be compared.
+        if stored is not None and stored.identity == view.log:
+            if stored.next_offset < (self._stored_offset or 0):
+                raise PoolTargetDiffersError(
+                    f"the target of the pool {self._settings.name} is an older copy: it went back from offset"
+                    f" {self._stored_offset} to {stored.next_offset}",
+                    next_step="start all members again: the pool then takes from the journal what the copy lacks",
+                    subscriber=self._settings.name,
+                )
+            # a view may be older than the last commit of another member
+            low_water = max(low_water, stored.next_offset)
+        return Position(view.log, low_water)
+
     def serve_commands(self, *, is_read: bool) -> bool:
         """Redrive and answer, after reading what was sent if asked to; whether a command is still open.
 
@@ -209,7 +263,7 @@ class PackageImport:
         if view is None:
             return True
         with self._shared.opened(self._signal.stopping.is_set) as target, self._settled(target):
-            position, ports = _position(target, view), self._ports.on(target)
+            position, ports = self._position(target, view), self._ports.on(target)
             with closing(CommandHandler(self._settings, ports)) as commands:
                 commands.load(is_read=is_read)
                 commands.take(position, lambda _: False)
@@ -243,7 +297,7 @@ class PackageImport:
         try:
             log, package = decode_package(new.payload)
         except MessageCorruptError as error:
-            return Result(AttemptOutcome.CANCEL, error.message)
+            return self._halted(error)
         # `Result()` is success: the job ends without an import.
         if view is None or log != str(view.log):
             return Result()  # the journal was replaced, and a person accepted the gap: it was a package of the old one
@@ -287,7 +341,7 @@ class PackageImport:
     def _import_into(
         self, target: Target, attempt: _Attempt, record: Record, payloads: Payloads, guard: ImportGuard
     ) -> None:
-        position = _position(target, attempt.view)
+        position = self._position(target, attempt.view)
         if _is_done(target, record.offset):
             return
         # the hooks were called while the target was closed
@@ -325,6 +379,7 @@ class PackageImport:
             raise StopAskedError
         self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
         batch.commit(position, {attempt.offset: attempt.call.token})
+        self.note_stored(position.next_offset)
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
 
     @contextmanager
@@ -411,7 +466,7 @@ class PackageImport:
     def _given_up(self, attempt: _Attempt, failure: RecordFailure, cause: FailureCause) -> Result:
         try:
             with self._opened(attempt) as target:
-                position = _position(target, attempt.view)
+                position = self._position(target, attempt.view)
                 now_ms = milliseconds_now(self._ports.clock)  # once the target is open: another member may hold it long
                 if unexpired(target.ledger.commands.suspension(), self._ports.clock) is not None:
                     return _SUSPENDED
@@ -441,16 +496,6 @@ class _Attempt(NamedTuple):
     offset: Offset
     call: Call
     signal: _CallSignal
-
-
-def _position(target: Target, view: PoolView) -> Position:
-    """The position that the target may announce: all below it is done."""
-    stored, low_water = target.ledger.position(), view.low_water
-    # Offsets of another log can't be compared.
-    if stored is not None and stored.identity == view.log:
-        # a view may be older than the last commit of another member
-        low_water = max(low_water, stored.next_offset)
-    return Position(view.log, low_water)
 
 
 def _is_done(target: Target, offset: Offset) -> bool:
