@@ -20,19 +20,40 @@ from mailboat.config.document import SubscriberConfig, Transfer
 from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.sources.folder import FolderSource
 from mailboat.control.job_service import JobService
-from mailboat.errors import JournalReplacedError, JournalTrimmedError, ProcessorFailedError, UsageError
+from mailboat.errors import (
+    FollowWidenedError,
+    JournalReplacedError,
+    JournalTrimmedError,
+    ProcessorFailedError,
+    UsageError,
+)
 from mailboat.failpoints import Failpoint, NoFailpoints
+from mailboat.jobs.job_worker import Call
 from mailboat.jobs.source import Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
-from mailboat.model.identifiers import Offset, SlingId
+from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.job_rules import JobRule
-from mailboat.model.jobs import NewJob, QueueSettings, WorkerSeen, pool_queue, pool_topic
+from mailboat.model.jobs import (
+    AttemptOutcome,
+    Feed,
+    JobId,
+    NewJob,
+    QueueSettings,
+    Token,
+    WorkerSeen,
+    pool_queue,
+    pool_topic,
+)
 from mailboat.model.messages import CommandMessage, CommandState, PackageStatus, RedriveMessage, SuspendMessage
-from mailboat.model.paths import NodePath
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.positions import LogIdentity
 from mailboat.model.requests import add_request
 from mailboat.pools.member import PoolForgottenError
-from mailboat.pools.package_import import PoolTargetDiffersError
+from mailboat.pools.package_import import PackageImport, PoolTargetDiffersError, PoolView
+from mailboat.pools.package_order import Package, encode_queued
+from mailboat.pools.shared_target import SharedTarget
+from mailboat.subscriber.admission import StopSignal
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
@@ -224,6 +245,82 @@ def test_a_clear_drops_waiting_packages_and_is_answered_when_all_before_it_are_d
     ]
     (answer,) = engine.results()
     assert (answer.state, answer.removed) == (CommandState.DONE, 2)
+
+
+@pytest.mark.parametrize("max_retries", [None, 0])
+def test_a_clear_drops_a_package_whose_hook_fails_each_time(
+    engine: Engine, stores: Stores, members: Members, max_retries: int | None
+) -> None:
+    stores.settings = pool_settings(config=SubscriberConfig(max_retries=max_retries, first_pause_seconds=0.01))
+    publish(engine, "/a", "/a/x")
+    hook = Hook(failing="/a", holding="/a")
+    member = stores.member("m1", processors=Processors(before=hook))
+    members.start(member)
+    assert hook.held.wait(PATIENCE_SECONDS)
+    sling_id = member.sling_id
+    assert sling_id is not None
+    engine.send(COMMANDS, CommandMessage(sling_id, POOL, Offset(0), AUTHOR, "c1", 1))
+    wait_until(lambda: stores.open_commands() == 1)
+    hook.release.set()
+    wait_until(lambda: len(engine.statuses()) == 2 and len(engine.results()) == 1)
+    assert [status for _, status in outcomes(engine)] == [PackageStatus.REMOVED, PackageStatus.IMPORTED]
+    (answer,) = engine.results()
+    assert (answer.state, answer.removed) == (CommandState.DONE, 1)
+
+
+def test_a_member_shows_a_failure_for_as_long_as_its_package_is_tried(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    stores.settings = pool_settings(config=SubscriberConfig(max_retries=None, first_pause_seconds=0.01))
+    publish(engine, "/a")
+    hook = Hook(failing="/a")
+    member = stores.member("m1", processors=Processors(before=hook))
+    members.start(member)
+    wait_until(lambda: member.statistics.attempts > 1)
+    publish(engine, "/b")
+    wait_until(lambda: len(engine.statuses()) == 1)
+    wait_until(lambda: member.statistics.imported == 1)
+    assert (member.statistics.phase, member.statistics.attempts > 1) == (SubscriberPhase.RETRYING, True)
+    hook._failing = ""  # the receiver of the hook works again
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
+    assert (member.statistics.cause, member.statistics.attempts) == (None, 0)
+
+
+def test_a_package_that_was_given_up_is_no_failure_of_the_pool(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    publish(engine, "/a")
+    member = stores.member("m1", processors=Processors(before=Hook(failing="/a")))
+    members.start(member)
+    wait_until(lambda: [status for _, status in outcomes(engine)] == [PackageStatus.REMOVED_FAILED])
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
+    assert (member.statistics.cause, member.statistics.attempts, member.statistics.failed) == (None, 0, 1)
+
+
+def test_a_publisher_that_a_pool_passed_over_is_missed_when_the_pool_follows_it(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    stores.settings = pool_settings(follow=(AgentName("other"),))
+    publish(engine, "/a", "/b")
+    member = stores.member("m1")
+    members.start(member)
+    wait_until(lambda: member.statistics.stored_offset == 2)
+    members.stop()
+    with pytest.raises(FollowWidenedError):
+        stores.member("m2", pool_settings(follow=(AgentName("other"), AUTHOR))).run(is_endless=False)
+
+
+def test_packages_of_another_log_or_target_are_left_to_members_that_know_it(engine: Engine, stores: Stores) -> None:
+    ports = stores.ports(NoFailpoints(), random.Random(1))
+    shared = SharedTarget(partial(open_target, stores.kind, stores.place, ports.failpoints), ports.clock, ports.random)
+    handler = PackageImport(pool_settings(sling_id=SlingId("mine")), ports, shared, StopSignal(), lambda _: None)
+    log = engine.journal.identity(PACKAGES)
+    handler.show(PoolView(log, Offset(0)))
+    ours = Feed(POOL, 1, Offset(0), log, "mine")
+    for feed in (ours._replace(log=LogIdentity("another", "log")), ours._replace(target="another")):
+        payload = encode_queued(feed, Package(Offset(0), (ROOT,)))
+        result = handler(Call({JobId(1): NewJob(pool_topic(POOL), payload)}, Token(1), 1))
+        assert result.outcome is AttemptOutcome.SNOOZE
 
 
 def test_a_redrive_is_refused_where_a_newer_package_above_the_position_is_done(

@@ -97,6 +97,24 @@ class Stores:
                 pass
             return [job for job in opened.fold.table.all() if opened.fold.topic(job) == topic]
 
+    def ports(
+        self,
+        failpoints: Failpoints,
+        chance: random.Random,
+        journal: Journal | None = None,
+        processors: Processors | None = None,
+    ) -> ImportPorts:
+        """What a member imports with."""
+        return ImportPorts(
+            journal or self.journal,
+            self.blobs,
+            self.codecs,
+            self.clock,
+            failpoints,
+            chance,
+            processors=processors or Processors(),
+        )
+
     def member(
         self,
         name: str,
@@ -111,15 +129,7 @@ class Stores:
         """A member that has not started."""
         failing = failpoints or NoFailpoints()
         chance = random.Random(name)  # reproducible, and no secret
-        ports = ImportPorts(
-            journal or self.journal,
-            self.blobs,
-            self.codecs,
-            self.clock,
-            failing,
-            chance,
-            processors=processors or Processors(),
-        )
+        ports = self.ports(failing, chance, journal, processors)
         shared = SharedTarget(partial(open_target, self.kind, self.place, failing), ports.clock, chance)
         own = settled or MemberSettings(name, 4, settings or self.settings, self.lease_ms, self.job_topic)
         return PoolMember(own, ports, shared, when_changed)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.jobs import JobId, NewJob
+from mailboat.model.jobs import Feed, JobId, NewJob
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.positions import LogIdentity
 from mailboat.pools.package_order import (
@@ -18,15 +18,16 @@ from mailboat.pools.package_order import (
     MAX_UNFINISHED,
     OpenPackages,
     Package,
-    decode_package,
-    encode_package,
+    QueuedPackage,
+    decode_queued,
+    encode_queued,
     plan_feed,
     touched,
 )
 from mailboat.testing.examples import examples
 
-POOL = AgentName("web")
 LOG = LogIdentity("cluster", "topic")
+FEED = Feed(AgentName("web"), 1, Offset(0), LOG, "marker")
 
 
 def package(offset: int, *paths: str) -> Package:
@@ -34,7 +35,7 @@ def package(offset: int, *paths: str) -> Package:
 
 
 def planned(*packages: Package, unfinished: OpenPackages | None = None) -> list[str]:
-    return [job.key for job in plan_feed(POOL, LOG, unfinished or OpenPackages(), packages)]
+    return [job.key for job in plan_feed(FEED, unfinished or OpenPackages(), packages)]
 
 
 def test_packages_without_common_content_get_keys_of_their_own() -> None:
@@ -78,7 +79,7 @@ def test_a_pool_takes_no_more_packages_than_its_limit() -> None:
     unfinished = OpenPackages()
     for number in range(MAX_UNFINISHED - 2):
         unfinished.add(JobId(number), package(number, f"/p{number}"), str(number))
-    jobs = plan_feed(POOL, LOG, unfinished, [package(5_000 + number, f"/q{number}") for number in range(5)])
+    jobs = plan_feed(FEED, unfinished, [package(5_000 + number, f"/q{number}") for number in range(5)])
     assert len(jobs) == 2
     assert len(unfinished) == MAX_UNFINISHED - 2, "a plan changes nothing"
 
@@ -86,16 +87,21 @@ def test_a_pool_takes_no_more_packages_than_its_limit() -> None:
 @pytest.mark.parametrize(
     "payload",
     [b"", b"[]", b"{}", b'{"log": "l", "offset": -1, "paths": ["/a"]}', b'{"log": 1, "offset": 1, "paths": ["/a"]}',
+     b'{"log": "l", "target": 1, "offset": 1, "paths": ["/a"]}',
      b'{"log": "l", "offset": 1, "paths": []}', b'{"log": "l", "offset": 1, "paths": ["a/../b"]}', b"[" * 100_000],
 )  # fmt: skip
 def test_hostile_payloads_are_refused(payload: bytes) -> None:
     with pytest.raises(MessageCorruptError):
-        decode_package(payload)
+        decode_queued(payload)
 
 
-def test_a_payload_names_log_offset_and_paths() -> None:
+def test_a_payload_names_log_target_offset_and_paths() -> None:
     wanted = package(7, "/ä/b", "/c")
-    assert decode_package(encode_package(LOG, wanted)) == (str(LOG), wanted)
+    assert decode_queued(encode_queued(FEED, wanted)) == QueuedPackage(str(LOG), "marker", wanted)
+
+
+def test_a_payload_of_a_version_that_did_not_name_the_target_is_for_any() -> None:
+    assert decode_queued(b'{"log": "l", "offset": 1, "paths": ["/a"]}').target == ""
 
 
 def overlap(first: Package, second: Package) -> bool:
@@ -122,7 +128,7 @@ def test_overlapping_packages_never_run_together_or_out_of_order(
     done: list[Package] = []
     fed = 0
     while len(done) < len(log):
-        for job in plan_feed(POOL, LOG, unfinished, log[fed : fed + chance.randint(1, 5)]):
+        for job in plan_feed(FEED, unfinished, log[fed : fed + chance.randint(1, 5)]):
             entry = JobId(fed), log[fed], job
             unfinished.add(JobId(fed), log[fed], job.key)
             queue.append(entry)

@@ -53,7 +53,7 @@ from mailboat.model.messages import JOB_TOPIC, Action, FailureCause, PoolBacklog
 from mailboat.model.paths import ROOT
 from mailboat.model.positions import Position
 from mailboat.pools.package_import import PackageImport, PoolTargetDiffersError, PoolView
-from mailboat.pools.package_order import MAX_UNFINISHED, OpenPackages, Package, decode_package, plan_feed, touched
+from mailboat.pools.package_order import MAX_UNFINISHED, OpenPackages, Package, decode_queued, plan_feed, touched
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
@@ -79,10 +79,12 @@ class Unfed(NamedTuple):
     Attributes:
         packages: Those to put into the queue, oldest first.
         next_offset: All packages below it are among them.
+        read_offset: What was read: below `next_offset` where another member put packages into the queue first.
     """
 
     packages: Sequence[Package]
     next_offset: Offset
+    read_offset: Offset
 
 
 class PackageFollower:
@@ -146,7 +148,7 @@ class PackageFollower:
                 raise self._error
             while self._packages and self._packages[0].offset < next_offset:
                 self._packages.popleft()
-            return Unfed(tuple(self._packages), max(self._next_offset, next_offset))
+            return Unfed(tuple(self._packages), max(self._next_offset, next_offset), self._next_offset)
 
     def close(self) -> None:
         """End the thread, and release the reader."""
@@ -262,7 +264,7 @@ def _queued_package(topic: JobTopic, job: JobId) -> tuple[Package, str]:
     if new is None:
         raise lost_package(job, "its record is gone")
     try:
-        return decode_package(new.payload)[1], new.key
+        return decode_queued(new.payload).package, new.key
     except MessageCorruptError as error:
         raise lost_package(job, error.message) from error
 
@@ -415,21 +417,34 @@ class PoolMember:
         return start, is_other or is_elsewhere or self._lacks_package(ledger, topic, feed, start)
 
     def _lacks_package(self, ledger: Ledger, topic: JobTopic, feed: Feed, start: Position) -> bool:
-        """Whether a package before the feed is neither done nor in the queue: the target is an older copy of itself."""
-        queued = set()
+        """Whether a package before the feed is neither done nor in the queue: the target is an older copy of itself.
+
+        Notes publishers that are passed over before the feed: members that read their packages may not have stored it.
+        """
+        queued, passed_over = set(), set[str]()
         for job in topic.fold.queues[feed.queue].chained():
             with suppress(JobLogIncompleteError):  # the topic lost it: then it is not in the queue
                 queued.add(_queued_package(topic, job)[0].offset)
         follow = self._settings.subscriber.follow
+
+        def is_followed(publisher: AgentName | None) -> bool:
+            if follow is None or publisher in follow:
+                return True
+            if len(passed_over) < _MAX_PUBLISHERS:
+                passed_over.add(publisher or "")
+            return False
+
         found = records_of(
             self._ports.journal, self._settings.subscriber.package_topic, start.next_offset, feed.next_offset
         )
         with closing(found) as records:
-            return any(
+            is_lacking = any(
                 package.offset not in queued and not ledger.pool.is_done(package.offset)
                 for record in records
-                if (package := package_of(record, lambda publisher: follow is None or publisher in follow)) is not None
+                if (package := package_of(record, is_followed)) is not None
             )
+        self.passed_over |= passed_over
+        return is_lacking
 
     # ----------------------------------------------------------------------------------------------------- the loop
 
@@ -517,9 +532,11 @@ class PoolMember:
             feed = self._feed(source, feed, unfed, worker.worker_id)
         low_water = self._unfinished.first_offset()
         low_water = feed.next_offset if low_water is None else low_water
-        self.passed_over = follower.passed_over
+        self.passed_over |= follower.passed_over
         if self._import is not None:
-            self._import.show(PoolView(feed.log, low_water, self.passed_over))
+            # Not beyond what was read: the publishers that are passed over are stored with the position.
+            self._import.counts.keep_failures(self._unfinished.offsets)
+            self._import.show(PoolView(feed.log, min(low_water, unfed.read_offset), self.passed_over))
         is_blocked = source.is_blocked_by_older(worker.worker_id)
         self._show_progress(feed, low_water, unfed, follower, is_blocked=is_blocked)
         # A claim in a suspended pool would end at once, and the next one: two records each, for as long as that lasts.
@@ -538,7 +555,7 @@ class PoolMember:
     def _feed(self, source: LogSource, feed: Feed, unfed: Unfed, worker: str) -> Feed:
         """Append what the queue can take, unless another member does."""
         topic = source.topic
-        jobs = plan_feed(feed.pool, feed.log, self._unfinished, unfed.packages, self._settings.lease_ms)
+        jobs = plan_feed(feed, self._unfinished, unfed.packages, self._settings.lease_ms)
         rest = unfed.packages[len(jobs) :]
         end = Offset(rest[0].offset) if rest else unfed.next_offset
         now = self._ports.clock.monotonic()
@@ -613,7 +630,7 @@ class PoolMember:
         counts = self._import.counts if self._import is not None else None
         end = max(unfed.next_offset, follower.end)
         is_current = low_water >= end
-        cause = None if counts is None else counts.cause
+        attempts, cause = (0, None) if counts is None else counts.failure
         phase = SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING
         if cause is not None:
             phase = SubscriberPhase.RETRYING
@@ -630,7 +647,7 @@ class PoolMember:
             stored_offset=None if self._import is None else self._import.stored_offset,
             log_next_offset=end,
             cause=cause,
-            attempts=0 if counts is None else counts.attempts,
+            attempts=attempts,
             **self._counted(),
             publishers=follower.publishers,
             # A rollout replaces the next older member only when this one is ready, and this one claims only then.

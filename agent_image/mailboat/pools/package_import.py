@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from operator import itemgetter
 from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.clock import milliseconds_now
@@ -35,7 +36,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import AttemptOutcome
 from mailboat.model.messages import Action, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.pools.package_order import decode_package
+from mailboat.pools.package_order import decode_queued
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import Admission, ImportGuard, StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler, unexpired
@@ -65,6 +66,8 @@ from mailboat.subscriber.subscriber_settings import (
 
 _LOG: Final = logging.getLogger(__name__)
 _SUSPENDED: Final = Result(AttemptOutcome.SNOOZE, "imports are suspended", 1.0)
+_CLEARED: Final = Result(AttemptOutcome.SNOOZE, "a clear drops it", 0.0)
+_NOT_OURS: Final = Result(AttemptOutcome.SNOOZE, "the member does not know the pool's log or target yet", 1.0)
 _INTERRUPTED: Final = Result(AttemptOutcome.SNOOZE, "the member ends, or its lease is over", 0.0)
 _HALT_SECONDS: Final = 5.0
 """How long a package waits that stopped a member: another member may be able to import it."""
@@ -90,15 +93,29 @@ class _SuspendedError(Exception):
     """Imports are suspended. Never leaves this module."""
 
 
+_NO_FAILURE: Final[tuple[int, FailureCause | None]] = 0, None
+
+
 class ImportCounts:
     """What a member has imported; from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.imported = self.dropped = self.failed = self.put = self.removed = self.content_bytes = self.commits = 0
-        self.cause: FailureCause | None = None
-        self.attempts = 0
+        self._failures: dict[Offset, tuple[int, FailureCause]] = {}
+        """Attempts and cause by the offset of packages that are tried again."""
         self.given_up: int | None = None
+
+    @property
+    def failure(self) -> tuple[int, FailureCause | None]:
+        """Attempts and cause of the package that failed most often of those that are tried again; else 0 and None."""
+        with self._lock:
+            return max(self._failures.values(), key=itemgetter(0), default=_NO_FAILURE)
+
+    def keep_failures(self, unfinished: Collection[Offset]) -> None:
+        """Forget the failures of all other packages: another member may be done with them."""
+        with self._lock:
+            self._failures = {offset: found for offset, found in self._failures.items() if offset in unfinished}
 
     def count(self, outcome: BatchOutcome) -> None:
         """Count a commit."""
@@ -109,7 +126,6 @@ class ImportCounts:
             self.put += outcome.put
             self.removed += outcome.removed
             self.content_bytes += outcome.content_bytes
-            self.cause, self.attempts = None, 0
 
     def count_given_up(self) -> None:
         """Count a package that was given up."""
@@ -117,10 +133,10 @@ class ImportCounts:
             self.commits += 1
             self.failed += 1
 
-    def note_failure(self, cause: FailureCause, attempts: int) -> None:
+    def note_failure(self, offset: Offset, cause: FailureCause, attempts: int) -> None:
         """Note the failure of an attempt, which will be repeated."""
         with self._lock:
-            self.cause, self.attempts = cause, attempts
+            self._failures[offset] = attempts, cause
 
     def note_error_queue(self, given_up: int) -> None:
         """Note how many packages the error queue of the target holds."""
@@ -197,6 +213,7 @@ class PackageImport:
         self._view: PoolView | None = None
         self._stored_offset: Offset | None = None
         self._suspension: Suspension | None = None
+        self._has_open_commands = True
 
     def suspend(self, suspension: Suspension | None) -> None:
         """Import nothing while this suspension holds; None: none does."""
@@ -235,7 +252,9 @@ class PackageImport:
         with self._shared.opened(lambda: self._signal.is_overdue) as target:
             position = self._position(target, view)
             if position != target.ledger.position():
-                target.ledger.reset_position(position)
+                with target.batch() as batch:
+                    batch.pass_over(view.passed_over - target.ledger.passed_over)
+                    batch.commit(position)
             self.note_stored(position.next_offset)
 
     def _position(self, target: Target, view: PoolView) -> Position:
@@ -272,6 +291,7 @@ class PackageImport:
                 if self._suspension is None:
                     self._redrive(ports, position)
                 commands.settle_redrives()
+                self._has_open_commands = commands.has_open
                 return commands.has_open
 
     def _redrive(self, ports: SubscriberPorts, position: Position) -> None:
@@ -295,12 +315,13 @@ class PackageImport:
         ((_, new),) = call.jobs.items()
         view = self._view
         try:
-            log, package = decode_package(new.payload)
+            log, target, package = decode_queued(new.payload)
         except MessageCorruptError as error:
             return self._halted(error)
-        # `Result()` is success: the job ends without an import.
-        if view is None or log != str(view.log):
-            return Result()  # the journal was replaced, and a person accepted the gap: it was a package of the old one
+        # The pool began again on another log or target, and this member learns of it with its next turn, which ends it:
+        # the package is for the others.
+        if view is None or log != str(view.log) or target not in ("", self._settings.sling_id):
+            return _NOT_OURS
         attempt = _Attempt(view, package.offset, call, _CallSignal(self._signal, call))
         record, message = Record(package.offset, b"", (), None, 0), None
         try:
@@ -323,20 +344,32 @@ class PackageImport:
 
     def _import(self, attempt: _Attempt, record: Record, message: PackageMessage) -> None:
         hooks, guard = self._ports.processors, self._guard(attempt.signal)
-        # An earlier attempt may have committed: then neither the hook nor the payload is needed.
-        if attempt.call.attempt > 1 and self._is_done(attempt):
-            return
-        hook = hooks.invalidate if message.action is Action.INVALIDATE else hooks.before
-        if hook is not None:
-            run_hook(hook, processed_package(record.offset, message))
         pieces = self._pieces()
         limit = self._settings.limits.max_total_bytes
         with closing(_Payloads(self._ports.blobs, self._ports.references, pieces, limit)) as payloads, closing(pieces):
+            # Before the hook and the payload: an earlier attempt may have committed, and a clear also drops a package
+            # that these refuse each time.
+            if attempt.call.attempt > 1 or self._has_open_commands:
+                with self._opened(attempt) as target:
+                    if _is_done(target, attempt.offset):
+                        return
+                    if self._is_cleared(target, attempt, message):
+                        self._import_into(target, attempt, record, payloads, guard)
+                        return
+            hook = hooks.invalidate if message.action is Action.INVALIDATE else hooks.before
+            if hook is not None:
+                run_hook(hook, processed_package(record.offset, message))
             deadline = guard.deadline()
             # Before the target is opened: one member at a time holds its lock, and a download may take minutes.
             payloads.fetch(message, record.offset, lambda: guard.check_in_time(deadline))
             with self._opened(attempt) as target:
                 self._import_into(target, attempt, record, payloads, guard)
+
+    def _is_cleared(self, target: Target, attempt: _Attempt, message: PackageMessage) -> bool:
+        """Whether a clear that was taken drops the package."""
+        with closing(CommandHandler(self._settings, self._ports.on(target))) as commands:
+            commands.load(is_read=False)
+            return commands.covering(attempt.offset, message.pub_agent_name) is not None
 
     def _import_into(
         self, target: Target, attempt: _Attempt, record: Record, payloads: Payloads, guard: ImportGuard
@@ -458,7 +491,7 @@ class PackageImport:
                 return self._halted(error if isinstance(error, MailboatError) else PermanentError(repr(error)))
             # SNOOZE counts no attempt: an unreachable journal or store is not the package's failure.
             case TryAgain(pause, is_counted=is_counted):
-                self.counts.note_failure(cause, attempts)
+                self.counts.note_failure(attempt.offset, cause, attempts)
                 return Result(AttemptOutcome.FAIL if is_counted else AttemptOutcome.SNOOZE, text, pause)
             case GiveUp():
                 return self._given_up(attempt, failure, cause)
@@ -470,6 +503,9 @@ class PackageImport:
                 now_ms = milliseconds_now(self._ports.clock)  # once the target is open: another member may hold it long
                 if unexpired(target.ledger.commands.suspension(), self._ports.clock) is not None:
                     return _SUSPENDED
+                if failure.message is not None and self._is_cleared(target, attempt, failure.message):
+                    self._has_open_commands = True  # so that the next attempt drops it
+                    return _CLEARED
                 if not _is_done(target, attempt.offset):
                     with target.batch() as batch:
                         self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)

@@ -22,10 +22,9 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from mailboat.errors import MailboatError, MessageCorruptError
-from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.jobs import DEFAULT_LEASE_MS, MAX_BATCH, JobId, NewJob, pool_topic
+from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import DEFAULT_LEASE_MS, MAX_BATCH, Feed, JobId, NewJob, pool_topic
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, common_ancestor, parse_path
-from mailboat.model.positions import LogIdentity
 
 MAX_UNFINISHED: Final = 1_024
 """Packages of a pool that are in its queue and not done. More wait in the log, where they cost nothing."""
@@ -48,6 +47,20 @@ class Package(NamedTuple):
 
     offset: Offset
     paths: tuple[NodePath, ...]
+
+
+class QueuedPackage(NamedTuple):
+    """What the payload of a job says.
+
+    Attributes:
+        log: The package topic.
+        target: Marker of the target that it is for; empty in jobs of versions that did not name it.
+        package: The package.
+    """
+
+    log: str
+    target: str
+    package: Package
 
 
 def touched(paths: Collection[NodePath]) -> tuple[NodePath, ...]:
@@ -77,6 +90,11 @@ class OpenPackages:
     def jobs(self) -> AbstractSet[JobId]:
         """The jobs that are known."""
         return self._packages.keys()
+
+    @property
+    def offsets(self) -> AbstractSet[Offset]:
+        """The offsets of the packages."""
+        return {package.offset for package, _ in self._packages.values()}
 
     def first_offset(self) -> Offset | None:
         """The offset of the oldest package; None if absent."""
@@ -120,11 +138,7 @@ def _add(index: dict[NodePath, Counter[str]], path: NodePath, key: str, change: 
 
 
 def plan_feed(
-    pool: AgentName,
-    log: LogIdentity,
-    unfinished: OpenPackages,
-    packages: Iterable[Package],
-    lease_ms: int = DEFAULT_LEASE_MS,
+    feed: Feed, unfinished: OpenPackages, packages: Iterable[Package], lease_ms: int = DEFAULT_LEASE_MS
 ) -> list[NewJob]:
     """The jobs of the next packages, one for each and in their order; they end before one that has to wait."""
     jobs: list[NewJob] = []
@@ -137,11 +151,11 @@ def plan_feed(
         if len(jobs) == min(room, MAX_BATCH) or len(keys) > 1:
             break
         key = next(iter(keys), str(package.offset))
-        payload = encode_package(log, package)
+        payload = encode_queued(feed, package)
         size += len(payload)
         if jobs and size > MAX_FEED_BYTES:
             break
-        jobs.append(NewJob(pool_topic(pool), payload, key, lease_ms=lease_ms))
+        jobs.append(NewJob(pool_topic(feed.pool), payload, key, lease_ms=lease_ms))
         # Negative numbers: no job of the log has one.
         added.append(JobId(-1 - len(added)))
         unfinished.add(added[-1], package, key)
@@ -150,19 +164,21 @@ def plan_feed(
     return jobs
 
 
-def encode_package(log: LogIdentity, package: Package) -> bytes:
+def encode_queued(feed: Feed, package: Package) -> bytes:
     """The payload of the job that imports a package."""
-    document = {"log": str(log), "offset": package.offset, "paths": package.paths}
+    document = {"log": str(feed.log), "target": feed.target, "offset": package.offset, "paths": package.paths}
     return json.dumps(document, ensure_ascii=False).encode()
 
 
-def decode_package(payload: bytes) -> tuple[str, Package]:
-    """The log and the package of a payload. Raises: MessageCorruptError."""
+def decode_queued(payload: bytes) -> QueuedPackage:
+    """What a payload says. Raises: MessageCorruptError."""
     try:
         document = json.loads(payload)
-        log, offset, paths = document["log"], document["offset"], document["paths"]
-        if not isinstance(log, str) or not isinstance(offset, int) or offset < 0 or not 0 < len(paths) <= MAX_PATHS:
+        log, target, offset, paths = document["log"], document.get("target", ""), document["offset"], document["paths"]
+        if not isinstance(log, str) or not isinstance(target, str) or not isinstance(offset, int) or offset < 0:
             raise ValueError("a field has an invalid value")
-        return log, Package(Offset(offset), tuple(parse_path(path) for path in paths))
+        if not 0 < len(paths) <= MAX_PATHS:
+            raise ValueError("the number of paths is invalid")
+        return QueuedPackage(log, target, Package(Offset(offset), tuple(parse_path(path) for path in paths)))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, MailboatError) as error:
         raise MessageCorruptError(f"the payload is not a package of a pool: {error!r:.200}") from error
