@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 
 import pytest
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, PartitionMetadata
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.storage import KafkaConfig
 from mailboat.errors import AppendUncertainError, JournalUnavailableError, PositionOutOfRangeError, RetryableError
@@ -67,21 +67,30 @@ def topic(journal: KafkaJournal, admin: AdminClient) -> TopicName:
 
 
 def leader(admin: AdminClient, topic: TopicName) -> int:
-    return int(admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions[0].leader)
+    return int(partition_of(admin, topic).leader)
 
 
 def in_sync(admin: AdminClient, topic: TopicName) -> set[int]:
-    return set(admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions[0].isrs)
+    return set(partition_of(admin, topic).isrs)
+
+
+def partition_of(admin: AdminClient, topic: TopicName) -> PartitionMetadata:
+    patience = Deadline(SystemClock(), PATIENCE_SECONDS)
+    while True:
+        try:
+            # Not with all the patience: a request that waits for the connection to the broker that dies takes it whole.
+            return admin.list_topics(topic, timeout=5.0).topics[topic].partitions[0]
+        except KafkaException:
+            if patience.is_over():
+                raise
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for what brokers agree on, which takes them seconds."""
     look, patience = threading.Event(), Deadline(SystemClock(), PATIENCE_SECONDS)
     while True:
-        # A request that went to the broker that dies is answered by none: it is asked again.
-        with suppress(KafkaException):
-            if condition():
-                return
+        if condition():
+            return
         assert not patience.is_over(), f"waited in vain for {what}"
         look.wait(0.05)
 
