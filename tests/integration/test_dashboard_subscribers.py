@@ -263,11 +263,13 @@ def test_invalid_commands_are_refused(
     assert (answer.status_code, answer.json()["detail"][: len(detail)]) == (status, detail)
 
 
-def test_commands_of_forms_and_of_later_packages_are_refused(agent: tuple[AgentProcess, str]) -> None:
-    form = httpx2.post(
-        f"{agent[1]}/api/v1/subscribers/free/suspend", content="{}", headers={"content-type": "text/plain"}
-    )
-    assert form.json()["detail"] == "the body must be JSON, but the header Content-Type is 'text/plain'"
+@pytest.mark.parametrize("kind", ["text/plain", "text/plain; charset=json"])
+def test_commands_of_forms_are_refused(kind: str, agent: tuple[AgentProcess, str]) -> None:
+    form = httpx2.post(f"{agent[1]}/api/v1/subscribers/free/suspend", content="{}", headers={"content-type": kind})
+    assert form.json()["detail"] == f"the body must be JSON, but the header Content-Type is {kind!r}"
+
+
+def test_commands_to_later_packages_are_refused(agent: tuple[AgentProcess, str]) -> None:
     removed = httpx2.delete(f"{agent[1]}/api/v1/publishers/author/queues/staged/items?id=package-0@1")
     assert (removed.status_code, removed.json()["title"]) == (400, "RemovalRefused")
 

@@ -25,6 +25,7 @@ from mailboat.api.dashboard_files import DASHBOARD_PATHS
 from mailboat.config.document import HttpConfig
 from mailboat.errors import UsageError
 from mailboat.http.answers import dashboard
+from mailboat.http.bodies import is_json
 from mailboat.http.description import describe
 from mailboat.http.error_answers import HANDLERS, answer_error, undeclared_body
 from mailboat.http.event_stream import EventStreams
@@ -136,7 +137,7 @@ async def _answer_mistakes(request: Request, error: Exception) -> Response:
     """What is wrong with a request, place by place, without repeating what it said."""
     found = cast("RequestValidationError", error).errors()
     kind = request.headers.get("content-type", "")
-    if any(mistake["loc"][:1] == ("body",) for mistake in found) and "json" not in kind.lower():
+    if any(mistake["loc"][:1] == ("body",) for mistake in found) and not is_json(kind):
         return await answer_error(request, undeclared_body(kind))
     texts = [f"{'.'.join(map(str, mistake['loc']))}: {_said_of(mistake)}" for mistake in found[:_SHOWN_MISTAKES]]
     more = len(found) - len(texts)

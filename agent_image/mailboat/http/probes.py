@@ -8,12 +8,11 @@ They need the bare framework only. `create_probe_app` serves them alone while an
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -27,7 +26,7 @@ from mailboat.api.problems import plain_problem
 from mailboat.api.records import document_of
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig, Verb
-from mailboat.http.answers import problem_answer
+from mailboat.http.answers import json_answer, problem_answer
 from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.gate import Gate
 from mailboat.http.reference import PAGE_POLICY, link_page
@@ -72,19 +71,20 @@ class ProbePorts:
 async def healthz(request: Request) -> Response:
     """Whether the threads of this process make progress: 503 names those that do not, and a restart is due."""
     seen = _ports(request).health.liveness()
-    return _document(document_of(seen), is_good=seen.alive)
+    return json_answer(document_of(seen), HTTPStatus.OK if seen.alive else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def readyz(request: Request) -> Response:
     """Whether every agent of this process may serve: 503 says which may not, and why."""
     seen = _ports(request).health.readiness()
-    return _document(document_of(seen), is_good=seen.ready)
+    return json_answer(document_of(seen), HTTPStatus.OK if seen.ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def metrics(request: Request) -> Response:
     """The metrics of this process, in the Prometheus text format, or as OpenMetrics where that is asked for."""
     call: ApiCall = request.state.call
-    if not call.admits(Verb.VIEW) and call.caller is not None:  # without a caller only if the gate lets all read
+    # the gate lets a request through without a caller only where all may read
+    if not call.admits(Verb.VIEW) and call.caller is not None:
         return problem_answer(plain_problem(HTTPStatus.FORBIDDEN))
     accept = request.headers.get("accept", "")
     shown = await run_in_threadpool(_ports(request).telemetry.render, accept)  # it asks the journal, too
@@ -94,9 +94,9 @@ async def metrics(request: Request) -> Response:
 PROBE_ROUTES: Final = (Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics))
 
 
-def index_page() -> Endpoint:
-    """The endpoint at `/` of an agent that cannot start: a page that links to what it serves."""
-    page = link_page(PROBE_LINKS)
+def index_page(links: Iterable[tuple[str, str]]) -> Endpoint:
+    """The endpoint with a page that links to what an agent serves, by path and meaning."""
+    page = link_page(links)
 
     async def show(_: Request) -> Response:
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
@@ -106,7 +106,7 @@ def index_page() -> Endpoint:
 
 def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock: Clock) -> ASGIApp:
     """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `Gate`."""
-    app = Starlette(routes=[Route("/", index_page()), *PROBE_ROUTES])
+    app = Starlette(routes=[Route("/", index_page(PROBE_LINKS)), *PROBE_ROUTES])
     return Gate(with_ports(app, ports), config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
 
 
@@ -123,8 +123,3 @@ def with_ports(app: ASGIApp, ports: ProbePorts, **more: object) -> ASGIApp:
 def _ports(request: Request) -> ProbePorts:
     ports: ProbePorts = request.state.ports
     return ports
-
-
-def _document(document: dict[str, Any], *, is_good: bool) -> Response:
-    status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
-    return Response(json.dumps(document), status, media_type="application/json")

@@ -47,12 +47,12 @@ from mailboat.errors import AccessDeniedError, AgentMissingError, UsageError
 from mailboat.http.access import LOCAL
 from mailboat.http.answers import dashboard, json_answer
 from mailboat.http.audit import ApiCall, AuditTrail
+from mailboat.http.bodies import is_json
 from mailboat.http.error_answers import HANDLERS, answer_error, undeclared_body
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.gate import Gate
 from mailboat.http.long_poll import settled
-from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, with_ports
-from mailboat.http.reference import PAGE_POLICY, link_page
+from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, index_page, with_ports
 from mailboat.operations.stored_snapshots import snapshot_views
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def subscriber_application(
     waiting = _Waiting(clock, process.stopping)
     routes = [
         *(Route(path, dashboard) for path in DASHBOARD_PATHS),
-        Route("/api/docs", _list_paths),
+        Route("/api/docs", index_page(_LINKS)),
         *PROBE_ROUTES,
         _events(streams),
         _read("/caller", _caller_of),
@@ -248,6 +248,7 @@ async def _outcome(waiting: _Waiting, sent: SentCommands, seconds: float) -> lis
     try:
         return await settled(waiting, sent.look, are_answered, seconds)
     finally:
+        # also when the caller hangs up: commands may stay without an answer, and each would keep a reader open
         await run_in_threadpool(sent.rest)
 
 
@@ -266,7 +267,8 @@ def _events(streams: EventStreams) -> Route:
 def _admit(request: Request, route: Route, verb: Verb, parameters: tuple[str, ...]) -> ApiCall:
     """The call. Raises: AccessDeniedError without the verb; UsageError for an unknown parameter."""
     call: ApiCall = request.state.call
-    request.scope["route"] = route  # what metrics name the request by: the template, never the path that was sent
+    # metrics name the request by the template: one series for each path that callers invent would have no bound
+    request.scope["route"] = route
     if not call.admits(verb):
         raise AccessDeniedError("")  # `answer_error` answers with the status alone
     unknown = next((name for name in request.query_params if name not in parameters), None)
@@ -282,10 +284,6 @@ async def _answer_unserved(request: Request, _: Exception) -> Response:
         next_step="ask the agent of a publisher; GET /api/docs lists what this one serves",
     )
     return await answer_error(request, error)
-
-
-async def _list_paths(_: Request) -> Response:
-    return Response(link_page(_LINKS), media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
 
 def _caller_of(request: Request) -> CallerView:
@@ -324,7 +322,7 @@ async def _order_of(request: Request, order: type[Body]) -> Body:
     """The record in the body; that of an empty object without a body. Raises: UsageError."""
     body = await request.body()
     kind = request.headers.get("content-type", "")
-    if body and "json" not in kind.lower():
+    if body and not is_json(kind):
         raise undeclared_body(kind)
     return read_order(order, body or b"{}")
 
