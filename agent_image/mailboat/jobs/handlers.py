@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -208,7 +209,7 @@ class JobHandlers:
     """Handlers by pattern of job topics, in the order in which they were added; the first match is called."""
 
     def __init__(self) -> None:
-        self._handlers: dict[str, Callable[[Call, WorkerPorts], Result | Future[Result] | None]] = {}
+        self._handlers: dict[str, Callable[[WorkerPorts, Call], Result | Future[Result] | None]] = {}
 
     def job(self, pattern: str, *, merged: bool = False, retry_exceptions: bool = True) -> Callable[[F], F]:
         """Decorate a function `(data, context)` that runs the jobs of these topics.
@@ -235,19 +236,15 @@ class JobHandlers:
 
     def for_worker(self, ports: WorkerPorts) -> Mapping[str, Handler]:
         """The handlers as a worker calls them."""
-        return {pattern: _bound(call, ports) for pattern, call in self._handlers.items()}
-
-
-def _bound(caller: Callable[[Call, WorkerPorts], Result | Future[Result] | None], ports: WorkerPorts) -> Handler:
-    return lambda call: caller(call, ports)
+        return {pattern: partial(handler, ports) for pattern, handler in self._handlers.items()}
 
 
 def _caller(
     function: Callable[..., Any], *, is_merged: bool, retry_exceptions: bool
-) -> Callable[[Call, WorkerPorts], Result | Future[Result] | None]:
+) -> Callable[[WorkerPorts, Call], Result | Future[Result] | None]:
     decode = _decoder(_data_type(function, is_merged=is_merged))
 
-    def call_function(call: Call, ports: WorkerPorts) -> Result | Future[Result] | None:
+    def call_function(ports: WorkerPorts, call: Call) -> Result | Future[Result] | None:
         if len(call.jobs) > 1 and not is_merged:
             return Result(
                 AttemptOutcome.CANCEL, "the queue merges jobs, and the handler does not: add merged=True to it"
