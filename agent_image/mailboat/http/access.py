@@ -76,6 +76,7 @@ class TokenBook:
         self._folder = folder
         self._clock = clock
         self._looked = clock.monotonic()
+        # before the files are read: one that changes meanwhile has another stamp at the next look, and is read again
         self._stamps = self._file_stamps()
         self._callers = self._digests()
 
@@ -85,10 +86,11 @@ class TokenBook:
         return not self._tokens
 
     def caller_of(self, token: str) -> Caller | None:
-        """Return the holder of a token; every digest is compared, so timing leaks nothing."""
+        """Return the holder of a token."""
         self._read_again()
         offered = hashlib.sha256(token.encode()).digest()
         found = None
+        # all are compared, and each in constant time: the time of an answer reveals nothing about the tokens
         for digest, caller in self._callers.items():
             if hmac.compare_digest(digest, offered):
                 found = caller
@@ -105,6 +107,7 @@ class TokenBook:
         try:
             self._callers = self._digests()
         except ConfigInvalidError as error:
+            # the stamps stay old, too: the next look tries again, also where only the file's permissions change
             _LOG.warning("tokens stay as they are: %s", error)
         else:
             self._stamps = stamps
@@ -129,9 +132,9 @@ def _patterns_of(token: TokenConfig, key: str) -> tuple[PathPattern, ...]:
     """The checked paths of a token.
 
     Raises:
-        ConfigInvalidError: One is not a pattern, or a verb is given that paths can't limit. Clearing drops all
-            earlier items of a queue, and a re-drive takes packages by offset: both cross the paths of others.
+        ConfigInvalidError: One is not a pattern, or a verb is given that paths can't limit.
     """
+    # clearing drops all earlier items of a queue, and a re-drive takes packages by offset: both cross others' paths
     unlimited = sorted({*token.verbs} - {Verb.VIEW, Verb.DISTRIBUTE})
     if token.paths != TokenConfig.paths and unlimited:
         raise ConfigInvalidError(
@@ -195,13 +198,11 @@ def is_loopback(host: str) -> bool:
 
 
 def is_from_here(host_header: str, origin: str | None) -> bool:
-    """Whether a request without a token is of this machine, and not of a page in a browser.
-
-    A page elsewhere can make a browser call 127.0.0.1, and can let its own name lead there (DNS rebinding). The first
-    shows in `Origin`, the second in `Host`.
-    """
+    """Whether a request without a token is of this machine, and not of a page in a browser."""
+    # a page can let its own name lead to 127.0.0.1 (DNS rebinding): then `Host` has that name
     if not is_loopback(_host_of(host_header)):
         return False
+    # a page elsewhere can make the browser call 127.0.0.1: then `Origin` has that page
     return origin is None or origin.removeprefix("http://") == host_header
 
 

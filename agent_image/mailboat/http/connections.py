@@ -163,6 +163,7 @@ class GuardedProtocol(H11Protocol):
         """The answer is written; what the client has not taken of it has its time."""
         super().on_response_complete()
         self.waiting_since = self.loop.time()
+        # `pause_writing` is called only above the transport's high-water mark: a short rest has no timer yet
         if self.transport.get_write_buffer_size() > 0 and self._answer_timer is None:
             self._answer_timer = self.loop.call_later(self.head_seconds, self._abort_unread)
 

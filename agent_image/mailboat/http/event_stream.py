@@ -335,7 +335,8 @@ class EventStreamResponse(Response):
         if refusal is not None:
             await problem_answer(refusal)(scope, receive, send)
             return
-        with self._streams.place(self._caller):  # in one step with the check: nothing is awaited between them
+        # counted in one step with the check: an await between them would let others take the place
+        with self._streams.place(self._caller):
             # before the head is sent: a defect can still be answered with its status
             await self._streams.look()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

@@ -131,8 +131,9 @@ class Gate:
         return None if token is None else self._tokens.caller_of(token)
 
     async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Answer without having read the body, and close the connection, since the body would be in the way."""
+        """Answer without having read the body."""
         answer.call.end_as(problem.title)
+        # the unread body stands where the connection's next request would begin
         if has_body(scope):
             answer.close_after()
         await problem_answer(problem)(scope, receive, answer)
@@ -150,6 +151,7 @@ class Gate:
             problem = problem_of(error, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             await self._refuse(problem, scope, receive, answer)
         else:
+            # before the framework parses it, which takes the last of two equal members where a proxy takes the first
             fault = json_fault(body) if body and is_json(header(scope, b"content-type") or "") else None
             if fault is not None:
                 await self._refuse(problem_of(UsageError(f"body: {fault}")), scope, receive, answer)
@@ -179,10 +181,7 @@ def incident_of(error: Exception, request_id: str) -> Problem:
 
 
 class _Answer:
-    """A `send` that keeps the status and adds what every answer has.
-
-    The audit line is written as the answer begins: who has an answer to a mutating call finds its line in the log.
-    """
+    """A `send` that keeps the status, writes the audit line, and adds what every answer has."""
 
     def __init__(self, call: ApiCall, send: Send, clock: Clock, write_audit: Callable[[], None]) -> None:
         self.call = call
@@ -196,6 +195,7 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.is_begun = True
             self.call.answer_with(message["status"])
+            # before the answer is sent: a caller that has the answer to a mutating call finds its line in the log
             self._write_audit()
             added = [(b"x-request-id", self.call.request_id.encode()), (b"cache-control", b"no-store")]
             added.append((b"x-content-type-options", b"nosniff"))

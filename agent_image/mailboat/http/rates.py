@@ -49,6 +49,7 @@ class RateLimiter:
         bucket = self._buckets.get(caller)
         if bucket is None:
             bucket = self._buckets[caller] = TokenBucket(self._per_second, self._burst)
+        # the end is the caller seen last: a flood of new callers evicts silent ones, which get a full bucket again
         self._buckets.move_to_end(caller)
         if len(self._buckets) > MAX_CALLERS:
             self._buckets.popitem(last=False)

@@ -45,7 +45,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.1
 _SHARED_SECONDS: Final = 0.05
 """Waiting workers share a read of the topic so long: on Kafka each one asks a broker several times."""
 _MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""Payloads of one answer to a worker; what is claimed beyond it comes with the next answer."""
+"""Payloads of one answer to a worker."""
 
 JobPath = Annotated[str, Path(description="The job's id.", max_length=24, examples=["1042-0"])]
 QueuePath = Annotated[str, Path(description="The queue's name.", max_length=LONGEST_NAME, examples=["cdn"])]
@@ -237,6 +237,7 @@ def _turn_view(polled: PollResult, told: set[CallId]) -> TurnView:
     size = 0
     for each in polled.claimed:
         size += sum(len(job.payload) for job in each.jobs.values())
+        # the others are not lost: the worker does not name them as held, so its next turn gives them again
         if claimed and size > _MAX_ANSWER_BYTES:
             break
         claimed.append(_claimed_view(each))
