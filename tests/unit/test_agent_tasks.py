@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from mailboat.agent.health import AgentView
 from mailboat.agent.subscriber_process import SubscriberBusyError
-from mailboat.agent.tasks import SubscriberTask
+from mailboat.agent.tasks import SubscriberTask, TaskEnd, decide_end
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError, TargetBusyError
 from mailboat.model.identifiers import AgentName, SlingId
@@ -90,6 +90,36 @@ def test_a_defect_is_logged_with_its_trace_and_takes_no_one_along(caplog: pytest
         "AgentDefect", "internal error (ZeroDivisionError); the agent's log has the trace"
     )
     assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (StorageReadOnlyError("read-only"), None),
+        (TargetBusyError("locked"), TaskEnd("TargetBusy", 5)),
+        (JournalTrimmedError("gone"), TaskEnd("JournalTrimmed", 6)),
+        (ZeroDivisionError(), TaskEnd("defect", 1)),
+    ],
+)
+def test_an_error_ends_a_subscriber_unless_it_is_temporary(error: Exception, end: TaskEnd | None) -> None:
+    assert decide_end(error) == end
+
+
+def test_a_subscriber_that_ended_is_not_started_again_while_the_process_stops() -> None:
+    opened = 0
+
+    def opener() -> Scripted:
+        nonlocal opened
+        opened += 1
+        return Scripted(JournalTrimmedError("gone"))
+
+    task = task_of(opener)
+    task.worker.start()
+    assert task.worker.join(PATIENCE_SECONDS)
+    task.worker.ask_to_stop()
+    ended = task.worker
+    task.run_between(lambda _: None)
+    assert (task.worker is ended, task.is_over, opened) == (True, True, 1)
 
 
 def test_what_is_only_missing_for_a_while_is_waited_for() -> None:

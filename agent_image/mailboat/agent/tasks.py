@@ -6,6 +6,7 @@ trace. Work on a target that its subscriber must not hold meanwhile is done by t
 
 from __future__ import annotations
 
+import enum
 import logging
 import threading
 from collections.abc import Callable
@@ -26,8 +27,42 @@ _LONGEST_PAUSE_SECONDS: Final = 30.0
 _LOCK_SECONDS: Final = 5.0
 """How long a lock may be held by another process before its subscriber stops."""
 _LOCK_PAUSE_SECONDS: Final = 0.2
+_JOIN_SECONDS: Final = 5.0
+"""How long the thread of a subscriber that has ended may take to report that."""
 
 DEFECT_EXIT_CODE: Final = 1
+
+
+class _Phase(enum.Enum):
+    """How far a task is. It goes on from RUNNING to OVER, and begins again for an interlude."""
+
+    RUNNING = enum.auto()
+    """Its thread opens the subscriber, runs it, or waits for another attempt."""
+    ENDING = enum.auto()
+    """Its thread takes no further turn, and closes what is open."""
+    OVER = enum.auto()
+    """All is closed, and the end is about to be reported or was."""
+
+
+class TaskEnd(NamedTuple):
+    """The end of a subscriber by an error.
+
+    Attributes:
+        reason: The word for it, in its view.
+        exit_code: Of the process, unless another subscriber gives one.
+    """
+
+    reason: str
+    exit_code: int
+
+
+def decide_end(error: Exception) -> TaskEnd | None:
+    """How an error of `run` or of opening ends a subscriber; None: it pauses, and is opened again."""
+    if isinstance(error, RetryableError):
+        return None
+    if isinstance(error, MailboatError):
+        return TaskEnd(error.name, error.exit_code)
+    return TaskEnd("defect", DEFECT_EXIT_CODE)
 
 
 class RunnableSubscriber(Protocol):
@@ -89,11 +124,11 @@ class SubscriberTask:
         self._last_message: DiscoveryMessage | None = None
         self._cause: FailureCause | None = None
         self._reason = "starting"
-        self._is_over = threading.Event()
+        self._phase = _Phase.RUNNING
+        # events, as threads wait for them
         self._is_decided = threading.Event()
         self._is_stopping = threading.Event()
         self._interlude: Interlude | None = None
-        self._has_ended = False  # decided with the lock held; `_is_over` follows when all is closed
         self._clock = clock
         self._options = WorkerOptions(
             f"starting the subscriber {name}",
@@ -108,7 +143,7 @@ class SubscriberTask:
     @property
     def is_over(self) -> bool:
         """Whether it has ended, in whatever way."""
-        return self._is_over.is_set()
+        return self._phase is _Phase.OVER
 
     def await_opened(self, seconds: float) -> None:
         """Wait until it holds its locks, ended, or has to try again; not longer than that."""
@@ -129,11 +164,10 @@ class SubscriberTask:
             # Before the subscriber is stopped: its thread must find it between the two runs.
             self._interlude = interlude
             subscriber = self._subscriber
-            if self._has_ended:
+            if self._phase is not _Phase.RUNNING and not self._is_stopping.is_set():
                 # its thread has nothing left to do but to report the end, which must not follow the new start
-                self.worker.join(_LOCK_SECONDS)
-                self._has_ended = False
-                self._is_over.clear()
+                self.worker.join(_JOIN_SECONDS)
+                self._phase = _Phase.RUNNING
                 self.worker = self._new_worker()
                 self.worker.start()
         if subscriber is not None:
@@ -168,20 +202,22 @@ class SubscriberTask:
         try:
             self._run_once()
             self._reason = "stopped"
-        except RetryableError:
-            raise  # it is waited out
-        except MailboatError as error:
-            self._reason, self.exit_code = error.name, error.exit_code
+        except Exception as error:  # a defect of one subscriber must not take the others along
+            end = decide_end(error)
+            if end is None:
+                raise  # the worker pauses, and takes another turn
+            self._reason, self.exit_code = end
             self._cause = _cause_of(error)
-            _LOG.error("subscriber %s stopped: %s", self.name, error)  # a named state needs no trace
-        except Exception as error:  # noqa: BLE001  # a defect of one subscriber must not take the others along
-            self._reason, self.exit_code = "defect", DEFECT_EXIT_CODE
-            self._cause = _cause_of(error)
-            _LOG.exception("subscriber %s failed", self.name)
+            if isinstance(error, MailboatError):
+                _LOG.error("subscriber %s stopped: %s", self.name, error)  # a named state needs no trace
+            else:
+                _LOG.exception("subscriber %s failed", self.name)
         with self._lock:
             # under the lock: an interlude is either seen here, or finds that this thread takes no turn any more
-            self._has_ended = self._interlude is None or self._is_stopping.is_set()
-        return None if self._has_ended else 0.0
+            is_last = self._interlude is None or self._is_stopping.is_set()
+            if is_last:
+                self._phase = _Phase.ENDING
+        return None if is_last else 0.0
 
     def _do_interlude(self) -> None:
         interlude = self._interlude
@@ -238,8 +274,9 @@ class SubscriberTask:
     def _close_session(self) -> None:
         if not self.exit_code:
             self._reason = "stopped"
-        # Before the callback, which may ask whether all tasks are over.
-        self._is_over.set()
+        # Before the callback, which may ask whether all tasks are over. Without the lock: `run_between` holds it while
+        # it waits for this thread.
+        self._phase = _Phase.OVER
         self._is_decided.set()
         if self._when_ended is not None:
             self._when_ended()
