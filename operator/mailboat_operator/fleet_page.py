@@ -67,7 +67,7 @@ class FleetPage:
 
     async def _file(self, request: web.Request) -> web.Response:
         body, headers, kind = dashboard_answer(request.path, request.headers.get("Accept-Encoding", ""))
-        return web.Response(body=body, headers={**headers, "X-Content-Type-Options": "nosniff"}, content_type=kind)
+        return web.Response(body=body, headers=headers, content_type=kind)
 
     async def _caller(self, request: web.Request) -> web.Response:
         self._check(request)

@@ -728,6 +728,8 @@ def test_files_are_served_without_a_token_and_with_a_strict_policy(page: Page, s
         assert "unsafe" not in answer.headers["content-security-policy"]
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["content-encoding"] == "gzip"
         assert answer.body() == dashboard_answer(path, "")[0]
     first = set[str]()

@@ -35,7 +35,7 @@ from mailboat.errors import (
     ThrottledError,
     UsageError,
 )
-from mailboat.http.pages import WHOLE_LIST
+from mailboat.http.list_pages import WHOLE_LIST
 from mailboat.http.ports import MAX_PUBLISHING
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import DistributionRequest, parse_request

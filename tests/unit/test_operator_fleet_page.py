@@ -122,6 +122,8 @@ async def visit() -> None:
         page = await client.get("/")
         assert (page.status, page.content_type) == (200, "text/html")
         assert "frame-ancestors 'none'" in page.headers["Content-Security-Policy"]
+        assert page.headers.getall("X-Content-Type-Options") == ["nosniff"]
+        assert page.headers.getall("Cache-Control") == ["no-store"]
         for path in ("/api/v1/caller", "/api/v1/status", "/api/v1/events"):
             for wrong in ({}, {"Authorization": "Bearer fleet-token-012345678X"}, {"Authorization": f"Basic {TOKEN}"}):
                 assert (await client.get(path, headers=wrong)).status == 401

@@ -16,8 +16,11 @@ from mailboat.api.confirmations import confirmations_module
 
 _FOLDER: Final = Path(__file__).parent.parent / "http" / "static"
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
+# All that the files need, of agents and of the operator. `http/reference.py` has the policy of the API's own page.
 _HEADERS: Final = MappingProxyType(
     {
+        # a page of the version before would not fit the API after an upgrade
+        "Cache-Control": "no-store",
         "Content-Security-Policy": (
             "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
             "form-action 'none'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
@@ -26,6 +29,7 @@ _HEADERS: Final = MappingProxyType(
         "Cross-Origin-Resource-Policy": "same-origin",
         "Referrer-Policy": "no-referrer",
         "Vary": "Accept-Encoding",
+        "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
     }
 )

@@ -48,6 +48,8 @@ RESERVED: Final = "is_reserved"
 _BUSY_SECONDS: Final = 1.0
 
 _METRICS_PATHS: Final = frozenset({"/metrics"})
+_OF_ALL: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""Headers of each answer that does not bring them."""
 FIXED_PATHS: Final = OPEN_PATHS | _METRICS_PATHS
 
 
@@ -197,12 +199,15 @@ class _Answer:
             self.call.answer_with(message["status"])
             # before the answer is sent: a caller that has the answer to a mutating call finds its line in the log
             self._write_audit()
-            added = [(b"x-request-id", self.call.request_id.encode()), (b"cache-control", b"no-store")]
-            added.append((b"x-content-type-options", b"nosniff"))
+            headers = message.get("headers", ())
+            given = {name for name, _ in headers}
+            added = [(b"x-request-id", self.call.request_id.encode())]
+            # files of the dashboard have them: they also need them where no gate adds any
+            added += [(name, value) for name, value in _OF_ALL if name not in given]
             added.append((b"date", formatdate(self._clock.now().timestamp(), usegmt=True).encode()))
             if self._is_closing:
                 added.append((b"connection", b"close"))
-            message = {**message, "headers": [*message.get("headers", ()), *added]}
+            message = {**message, "headers": [*headers, *added]}
         await self._send(message)
 
     def close_after(self) -> None:

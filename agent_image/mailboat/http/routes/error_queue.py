@@ -12,8 +12,8 @@ from mailboat.api.orders import LONGEST_NAME, RedriveOrder
 from mailboat.api.records import CommandView, GivenUpPage
 from mailboat.config.document import Verb
 from mailboat.http.examples import COMMAND, GIVEN_UP
+from mailboat.http.list_pages import MaxItems, PageToken, link_next
 from mailboat.http.long_poll import settled
-from mailboat.http.pages import MaxItems, PageToken, link_next
 from mailboat.http.ports import (
     NEXT_PAGE,
     CurrentCall,

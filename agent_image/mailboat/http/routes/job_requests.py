@@ -27,7 +27,7 @@ from mailboat.api.job_views import (
 from mailboat.api.orders import LONGEST_NAME
 from mailboat.config.document import Verb
 from mailboat.http.examples import JOB, JOB_DETAIL, JOB_QUEUE, JOB_STATE, JOB_TURN, LEFT, QUEUE_CHANGE
-from mailboat.http.pages import MaxItems, PageToken, link_next
+from mailboat.http.list_pages import MaxItems, PageToken, link_next
 from mailboat.http.ports import (
     NEXT_PAGE,
     ApiPorts,

@@ -19,7 +19,7 @@ from mailboat.errors import AgentMissingError
 from mailboat.http.access import LOCAL
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.examples import CALLER, FORGOTTEN, HISTORY, PUBLISHER, STATUS, SUBSCRIBER, SUSPENDED
-from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
+from mailboat.http.list_pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (
     NEXT_PAGE,
     CurrentCall,

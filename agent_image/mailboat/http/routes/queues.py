@@ -14,8 +14,8 @@ from mailboat.api.records import CommandView, QueuePage, QueueView
 from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
 from mailboat.http.examples import COMMAND, QUEUE, QUEUE_PAGE
+from mailboat.http.list_pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.long_poll import settled
-from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (
     NEXT_PAGE,
     ApiPorts,
