@@ -148,7 +148,7 @@ class BlobsConfig(Section):
     grace_seconds: Annotated[
         float,
         Setting(
-            "Minimum age of unreferenced blobs that a sweep removes.",
+            "Minimum age of unreferenced blobs that a sweep removes: longer than any publication.",
             minimum=0,
         ),
     ] = DAY_SECONDS
