@@ -21,17 +21,17 @@ _USUAL_BOUNDS: Final = ("300 s", "16 GiB")
 _HEAD: Final = """# Metrics
 
 Generated from the code by `make docs`. An agent serves its metrics at [`/metrics`](http.md#probes-and-metrics)
-in the Prometheus text format, or as OpenMetrics if the `Accept` header requests it. They include the standard metrics
+in the Prometheus text format, or as OpenMetrics on request (`Accept`). They include the standard metrics
 `process_…` and `python_…`.
 
 ```
 curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/metrics
 ```
 
-- A counter's name ends with `_total`. Others are gauges or, where the parentheses with the labels say so, histograms.
+- A counter's name ends with `_total`. Others are gauges, or histograms where marked.
   Names without a unit (`_seconds`, `_bytes`) are counts. An unknown value has no sample.
 - Values of labels come from the configuration, from fixed lists, or from error names (the first 50, then `Other`).
-- Histograms have buckets up to 300 s or 16 GiB if nothing else is stated.
+- Histograms have buckets up to 300 s or 16 GiB unless stated.
 - *Sling* names the metric of Apache Sling Content Distribution Journal, without `distribution.journal.` and the
   component. Sling measures each package, Mailboat each transaction.
 """

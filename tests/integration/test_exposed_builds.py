@@ -238,7 +238,7 @@ def test_a_backlog_that_is_old_does_not_make_a_build_quiet(tmp_path: Path) -> No
 
             def is_done(statistics: SubscriberStatistics) -> bool:
                 seen.add(shown(engine))
-                return statistics.lag == 0
+                return statistics.lag_offsets == 0
 
             observer = StopWhen(is_done)
             engine.subscribing = engine.with_settings(expose=Expose.BUILD, expose_seconds=60.0, max_batch_records=1)

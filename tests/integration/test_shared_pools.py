@@ -663,7 +663,7 @@ def test_the_lag_of_a_pool_leaves_out_what_is_done_above_its_position(
     member = stores.member("m1", processors=Processors(before=hook))
     members.start(member)
     wait_until(lambda: len(engine.statuses()) == 3)
-    wait_until(lambda: member.statistics.lag == 1)
+    wait_until(lambda: member.statistics.lag_offsets == 1)
     assert member.statistics.next_offset == 0
     hook.release.set()
 
@@ -694,12 +694,12 @@ def test_a_member_that_starts_shows_its_lag_before_it_has_read_a_package(engine:
 
     def show(statistics: SubscriberStatistics) -> None:
         shown.append(statistics)
-        if statistics.lag is not None:
+        if statistics.lag_offsets is not None:
             has_shown.set()
 
     late: Any = LateJournal(engine.journal, has_shown)
     assert stores.member("m1", journal=late, when_changed=show).run(is_endless=False).imported == 3
-    first = next(each for each in shown if each.lag is not None)
+    first = next(each for each in shown if each.lag_offsets is not None)
     assert (first.lag, first.phase, first.is_ready) == (3, SubscriberPhase.IMPORTING, False)
     assert shown[-1].is_ready
 

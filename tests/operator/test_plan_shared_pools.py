@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from mailboat_operator.kinds.distribution.plan import PoolSize, plan_progress
 from mailboat_operator.kinds.publisher.plan import known_pools, left_behind
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool, pool_keys
-from mailboat_operator.kinds.subscriber_pool.pool_health import LAG_FIGURE
+from mailboat_operator.kinds.subscriber_pool.pool_health import BLOCKED_FIGURE, LAG_FIGURE
 from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
 from mailboat_operator.plan.actions import Apply, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
@@ -160,6 +161,16 @@ def test_the_lag_of_the_pool_is_one_number() -> None:
     lagging = next(condition for condition in plan.status["conditions"] if condition["type"] == "Lagging")
     assert (lagging["status"], lagging["message"].split(". ")[0]) == ("True", "edge: 170 packages behind")
     assert "Add members" in lagging["message"]
+
+
+@pytest.mark.parametrize("members", [(), (SubscriberStatusView("edge", "starting"),)], ids=["none", "no position"])
+def test_an_unknown_lag_of_the_pool_is_no_figure(members: Sequence[SubscriberStatusView]) -> None:
+    plan = plan_pool(pool(), context(fleet=fleet(*members)))
+    assert plan.figures == {BLOCKED_FIGURE: 0.0}, "a lag of 0 would let an autoscaler remove members"
+    assert plan.status is not None
+    assert plan.status.get("maxLag") is None
+    current = plan_pool(pool(), context(fleet=fleet(SubscriberStatusView("edge", "current", lag=0, ready=True))))
+    assert current.figures == {BLOCKED_FIGURE: 0.0, LAG_FIGURE: 0.0}
 
 
 def test_members_leave_at_once_and_no_one_is_deregistered() -> None:

@@ -48,7 +48,7 @@ def test_a_backlog_is_imported_in_one_transaction_with_position_and_confirmation
     statistics = run(engine, store)
     assert paths_of(store) == {"/site", *(f"/site/page-{number}" for number in range(5))}
     assert store.commits == 1
-    assert (statistics.imported, statistics.commits, statistics.lag) == (5, 1, 0)
+    assert (statistics.imported, statistics.commits, statistics.lag_offsets) == (5, 1, 0)
     assert store.position == engine.position(5)
     assert [(status.offset, status.status) for status in engine.statuses()] == [
         (n, PackageStatus.IMPORTED) for n in range(5)

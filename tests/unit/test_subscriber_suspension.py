@@ -80,7 +80,7 @@ def test_suspended_subscriber_imports_nothing_before_it_is_resumed(engine: Engin
         wait_until(lambda: subscriber.statistics().phase is SUSPENDED)
         wait_until(lambda: len(engine.results()) == 1)
         figures = subscriber.statistics()
-        assert (figures.imported, figures.lag, figures.suspension is not None) == (0, 1, True)
+        assert (figures.imported, figures.lag_offsets, figures.suspension is not None) == (0, 1, True)
         assert paths_in(target) == set()
         engine.send(COMMANDS, resume())
         wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)

@@ -323,7 +323,7 @@ def _views(
 
 
 def _lag(member: SubscriberStatus, end: int) -> int | None:
-    """Messages after the position of a subscriber; None before it has one."""
+    """Records after the position of a subscriber; None before it has one. No thread here reads the log for packages."""
     start = member.pending_from
     return None if start is None else member.queued + max(0, end - start)
 

@@ -149,7 +149,8 @@ class SubscriberStatusView:
         sling_id: The instance that it runs in; None of one that never announced itself.
         state: One of the subscriber's phases, or `silent`, `new`.
         next_offset: What it reads next; None when it has read nothing.
-        lag: Packages between its position and the end of the log.
+        lag: Packages to import, of the publishers that it follows; records up to the end of the log where the agent has
+            no publisher.
         rate_per_second: Packages a second; None where unknown or nothing moves.
         eta_seconds: Until it has caught up, at that rate.
         attempts: Failed attempts of the current package.

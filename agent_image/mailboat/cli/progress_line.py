@@ -68,13 +68,13 @@ class ProgressLine:
 
     def _seconds_left(self, statistics: SubscriberStatistics) -> float | None:
         """How long it still takes at the pace since the first snapshot with a position; None where none is known."""
-        if statistics.next_offset is None or not statistics.lag:
+        if statistics.next_offset is None or not statistics.lag_offsets:
             return None
         now = self._clock.monotonic()
         if self._began is None:
             self._began = now, statistics.next_offset
         seconds, done = now - self._began[0], statistics.next_offset - self._began[1]
-        return seconds / done * statistics.lag if done > 0 and seconds > 0 else None
+        return seconds / done * statistics.lag_offsets if done > 0 and seconds > 0 else None
 
     def end(self) -> None:
         """Leave the line, so that what follows stands below it."""

@@ -230,7 +230,7 @@ def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, 
         "subscriber": name,
         "state": str(statistics.phase),
         "position": statistics.next_offset,
-        "lag": statistics.lag,
+        "lag": statistics.lag_offsets,
         "build": None if build is None else build_document(build),
         "held_back": statistics.held_back,
         "imported": statistics.imported,
@@ -259,7 +259,7 @@ def _report(subscription: Subscription, found: SubscriberStatistics) -> Report:
     again = found.redrive_cause
     parts += [f"{found.still_given_up} still given up: {cause_text(again)}"] if again is not None else []
     position = "nothing read" if found.next_offset is None else f"at offset {found.next_offset}"
-    behind = f", {found.lag} behind" if found.lag else ""
+    behind = f", {found.lag_offsets} behind" if found.lag_offsets else ""
     return Report(
         {**progress_document(subscription.name, found), "target": subscription.target},
         [subscription.name],

@@ -126,8 +126,12 @@ class SubscriberStatistics(Frozen):
         return self.phase if self.waiting_for is None else f"{self.phase} {self.waiting_for}"
 
     @property
-    def lag(self) -> int | None:
-        """Offsets that are not done: from the position to the end of the log; None before both are known."""
+    def lag_offsets(self) -> int | None:
+        """Records that are not done, up to the end of the log; None before position and end are known.
+
+        More than packages: pieces and messages that are skipped count, too. Of a pool they are the packages in its
+        queue, and the records that are not in the queue yet.
+        """
         if self.next_offset is None or self.log_next_offset is None:
             return None
         if self.backlog is not None:  # a pool has done packages above its position, too

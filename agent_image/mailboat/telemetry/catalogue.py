@@ -191,7 +191,11 @@ ATTEMPTS: Final = _gauge(
     "subscriber_current_retries", "Failed attempts of the current package.", _SUB, "current_retries"
 )
 NEXT_OFFSET: Final = _gauge("subscriber_next_offset", "The offset that the subscriber reads next.", _SUB)
-LAG: Final = _gauge("subscriber_lag_offsets", "Offsets between its position and the end of the log.", _SUB)
+LAG_OFFSETS: Final = _gauge(
+    "subscriber_lag_offsets",
+    "Records, also pieces, up to the log's end, with the packages in a pool's queue. `status` counts packages.",
+    _SUB,
+)
 BUILD_IMPORTED: Final = _gauge(
     "subscriber_build_packages_imported", "Imported packages of the current bulk build; 0 if absent.", _SUB
 )

@@ -143,7 +143,7 @@ class SubscriberMetrics:
             (catalogue.COMMITS, figures.commits),
             (catalogue.ATTEMPTS, figures.attempts),
             (catalogue.NEXT_OFFSET, figures.next_offset),
-            (catalogue.LAG, figures.lag),
+            (catalogue.LAG_OFFSETS, figures.lag_offsets),
             (catalogue.BUILD_IMPORTED, 0 if build is None else build.sequence + 1),
             (catalogue.BUILD_PACKAGES, 0 if build is None else build.total),
             (catalogue.HELD_BACK, figures.held_back),

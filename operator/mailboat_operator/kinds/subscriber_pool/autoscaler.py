@@ -1,7 +1,8 @@
 """What scales a pool on demand: a HorizontalPodAutoscaler, or a ScaledObject where KEDA is there and can do it.
 
-The lag of a shared pool is one number. KEDA asks a member for it, with the pool's own token; a HorizontalPodAutoscaler
-takes the operator's metric, since the metrics of all members say the same and would be added up.
+The lag of a shared pool is one number. KEDA asks a member for it, with the pool's own token: packages in the queue of
+the pool, and records of the log that are not in it yet. A HorizontalPodAutoscaler takes the operator's metric, which
+counts packages, since the metrics of all members say the same and would be added up.
 
 Both scale the pool through its scale subresource, so the number of pods has one owner. A few members are added at a
 time, as each has to catch up before it helps; one is removed at a time. An unknown metric removes no member: the
@@ -35,7 +36,7 @@ LAG_METRIC: Final = "mailboat_operator_pool_lag_packages"
 """The operator's metric of a pool's lag; an adapter of the external metrics API has to serve it."""
 
 MEMBER_LAG_METRIC: Final = "mailboat_subscriber_lag_offsets"
-"""Each member's metric of its pool's lag."""
+"""Each member's metric of its pool's lag. No member reads ahead of the pool's queue, so it counts records there."""
 
 _PERIOD_SECONDS: Final = 60
 _MOST_AT_ONCE: Final = 4

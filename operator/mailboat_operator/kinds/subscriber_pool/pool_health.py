@@ -93,15 +93,19 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timede
         )
     members = _members(pool, fleet)
     blocked = [member for member in members if is_blocked(member)]
+    lag, figures = max_lag(members), {BLOCKED_FIGURE: float(len(blocked))}
+    if lag is not None:
+        # an unknown lag has no sample: a 0 would let an autoscaler remove members that have work to do
+        figures[LAG_FIGURE] = float(lag)
     findings = (_lagging(pool, members, known), _blocked(blocked))
     return PoolHealth(
         caught_up=sum(member.ready is True for member in members),
-        max_lag=coarse(max_lag(members)),
+        max_lag=coarse(lag),
         blocked=len(blocked),
         last_error=_error_of(blocked[0]) if blocked else None,
         findings=findings,
         reports=tuple(_reports(findings, known)),
-        figures={LAG_FIGURE: float(max_lag(members) or 0), BLOCKED_FIGURE: float(len(blocked))},
+        figures=figures,
     )
 
 

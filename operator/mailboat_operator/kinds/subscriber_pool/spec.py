@@ -234,7 +234,7 @@ class Autoscaling(Frozen):
     lag_per_member: Annotated[
         int | None,
         Field(
-            "Pending packages per member: more of them start another member (delivery shared).",
+            "Pending packages (with KEDA: records) per member; more start another one (delivery shared).",
             minimum=1,
             maximum=1_000_000,
         ),
