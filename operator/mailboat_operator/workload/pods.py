@@ -55,6 +55,7 @@ CONTAINER_SECURITY: Final = MappingProxyType(
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 )
+AGENT_SECURITY: Final = MappingProxyType({**CONTAINER_SECURITY, "readOnlyRootFilesystem": True})
 POD_SECURITY: Final = MappingProxyType(
     {
         "runAsNonRoot": True,
@@ -64,6 +65,9 @@ POD_SECURITY: Final = MappingProxyType(
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 )
+TMP_VOLUME: Final[Mapping[str, Any]] = MappingProxyType({"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}})
+TMP_MOUNT: Final[Mapping[str, Any]] = MappingProxyType({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  # of the pod alone
+_CONFIG_ARGUMENTS: Final = ("--config", f"{CONFIG_FOLDER}/{CONFIG_FILE}", "--home", HOME_FOLDER)
 _OVER_NODES: Final = MappingProxyType(
     {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
 )
@@ -140,24 +144,56 @@ class AgentPod(Frozen):
 
 
 def pod_template(pod: AgentPod) -> dict[str, Any]:
-    """The pod template of a workload."""
-    wanted, labels, account = pod.spec.template, pod.owner.labels, pod.spec.service_account_name
-    before = [*([_preparation(pod)] if pod.preparation else []), *map(init_container, wanted.spec.init_containers)]
+    """The pod template of a workload of agents."""
+    image, template = pod.image.of(pod.spec.image), pod.spec.template
+    mounts: list[Mapping[str, Any]] = [
+        {"name": pod.volume, "mountPath": HOME_FOLDER},
+        {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+        {**TMP_MOUNT},
+        *(secret.volume_mount for secret in pod.secrets),
+        *pod.agent_mounts,
+    ]
+    volumes = [
+        {"name": "config", "configMap": {"name": pod.owner.name_of(CONFIG_ENDING)}},
+        {**TMP_VOLUME},
+        *(secret.volume for secret in pod.secrets),
+        *pod.volumes,
+    ]
+    spec: dict[str, Any] = {
+        # the grace period includes the preStop hooks, which sleep for the drain
+        "terminationGracePeriodSeconds": pod.finish_seconds + _MARGIN_SECONDS + pod.drain_seconds,
+        "containers": [
+            _agent(pod, image, mounts),
+            *(_user_container(container, pod) for container in template.spec.containers),
+        ],
+        "volumes": volumes,
+    }
+    if pod.preparation:
+        preparation = agent_container(PREPARATION_CONTAINER, image, pod.spec.resources, mounts)
+        spec["initContainers"] = [{**preparation, "args": [*pod.preparation, *_CONFIG_ARGUMENTS]}]
+    digest, account = digest_of([config_text(pod.config), pod.secrets_digest]), pod.spec.service_account_name
+    return restricted_pod(pod.owner, template, spec, digest, account, is_spread=pod.is_spread)
+
+
+def restricted_pod(
+    owner: Owner, template: Template, spec: Mapping[str, Any], digest: str, account: str | None, *, is_spread: bool
+) -> dict[str, Any]:
+    """A pod template: `spec` has all containers; labels, init containers and volumes of the user's template are added.
+
+    `digest` changes with what our containers read at their start, so that pods are replaced. For `account` and
+    `is_spread` see `restricted`.
+    """
+    before = [*spec.get("initContainers", ()), *map(user_container, template.spec.init_containers)]
     return {
         "metadata": {
-            "labels": {**wanted.metadata.labels, **labels},
-            "annotations": {
-                **wanted.metadata.annotations,
-                CONFIG_DIGEST: digest_of([config_text(pod.config), pod.secrets_digest]),
-            },
+            "labels": {**template.metadata.labels, **owner.labels},
+            "annotations": {**template.metadata.annotations, CONFIG_DIGEST: digest},
         },
         "spec": {
-            **restricted(wanted.spec, labels, account, is_spread=pod.is_spread),
-            # the grace period includes the preStop hooks, which sleep for the drain
-            "terminationGracePeriodSeconds": pod.finish_seconds + _MARGIN_SECONDS + pod.drain_seconds,
+            **restricted(template.spec, owner.labels, account, is_spread=is_spread),
+            **spec,
             **({"initContainers": before} if before else {}),
-            "containers": [_agent(pod), *(_user_container(container, pod) for container in wanted.spec.containers)],
-            "volumes": _volumes(pod),
+            "volumes": [*spec["volumes"], *map(_user_volume, template.spec.volumes)],
         },
     }
 
@@ -195,32 +231,33 @@ def promised(resources: Resources) -> Resources:
     return resources if resources.requests or resources.limits else replace(resources, requests=_LEAST)
 
 
-def _agent(pod: AgentPod) -> dict[str, Any]:
-    config, image = f"{CONFIG_FOLDER}/{CONFIG_FILE}", pod.image.of(pod.spec.image)
+def agent_container(
+    name: str, image: AgentImage, resources: Resources, mounts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A container of the agents' image, without what it runs."""
     container: dict[str, Any] = {
-        "name": AGENT_CONTAINER,
+        "name": name,
         "image": image.name,
-        "args": ["agent", "run", "--config", config, "--home", HOME_FOLDER, *pod.arguments],
+        "resources": encode(promised(resources)),
+        "securityContext": {**AGENT_SECURITY},
+        "volumeMounts": mounts,
+    }
+    return container if image.pull_policy is None else {**container, "imagePullPolicy": image.pull_policy}
+
+
+def _agent(pod: AgentPod, image: AgentImage, mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    container = {
+        **agent_container(AGENT_CONTAINER, image, pod.spec.resources, mounts),
+        "args": ["agent", "run", *_CONFIG_ARGUMENTS, *pod.arguments],
         "ports": [{"name": HTTP_PORT_NAME, "containerPort": HTTP_PORT, "protocol": "TCP"}],
         # two minutes to open a large target; until then liveness is not probed
         "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": 120},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": 20, "failureThreshold": 3},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
-        "resources": encode(promised(pod.spec.resources)),
-        "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
-        "volumeMounts": [
-            {"name": pod.volume, "mountPath": HOME_FOLDER},
-            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of this pod alone, in memory
-            *(secret.volume_mount for secret in pod.secrets),
-            *pod.agent_mounts,
-        ],
     }
     if any("$(POD_NAME)" in argument for argument in pod.arguments):
         field = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
         container["env"] = [{"name": "POD_NAME", "valueFrom": field}]
-    if image.pull_policy is not None:
-        container["imagePullPolicy"] = image.pull_policy
     return container
 
 
@@ -228,30 +265,15 @@ def _probe(path: str) -> dict[str, Any]:
     return {"httpGet": {"path": path, "port": HTTP_PORT_NAME}, "timeoutSeconds": 2}
 
 
-def _preparation(pod: AgentPod) -> dict[str, Any]:
-    """A container of the agent's image, rights and volumes that runs before the agent."""
-    agent = _agent(pod)
-    shared: dict[str, Any] = {
-        name: agent[name] for name in ("image", "imagePullPolicy", "resources", "securityContext") if name in agent
-    }
-    config = f"{CONFIG_FOLDER}/{CONFIG_FILE}"
-    return {
-        "name": PREPARATION_CONTAINER,
-        **shared,
-        "args": [*pod.preparation, "--config", config, "--home", HOME_FOLDER],
-        "volumeMounts": agent["volumeMounts"],
-    }
-
-
 def _user_container(container: Container, pod: AgentPod) -> dict[str, Any]:
-    document = init_container(container)
+    document = user_container(container)
     document["volumeMounts"] = [*document["volumeMounts"], *pod.user_mounts]
     if pod.drain_seconds:  # the Service forgets the pod at once, but its clients a moment later
         document["lifecycle"] = {"preStop": {"sleep": {"seconds": pod.drain_seconds}}}
     return document
 
 
-def init_container(container: InitContainer) -> dict[str, Any]:
+def user_container(container: InitContainer) -> dict[str, Any]:
     """A container of a template, without the content."""
     document = encode(container)
     mounts = [{**mount, "name": user_volume_name(mount["name"])} for mount in document.get("volumeMounts", ())]
@@ -259,17 +281,7 @@ def init_container(container: InitContainer) -> dict[str, Any]:
     return {**document, "volumeMounts": mounts, "securityContext": security}
 
 
-def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:
-    return [
-        {"name": "config", "configMap": {"name": pod.owner.name_of(CONFIG_ENDING)}},
-        {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        *(secret.volume for secret in pod.secrets),
-        *pod.volumes,
-        *map(user_volume, pod.spec.template.spec.volumes),
-    ]
-
-
-def user_volume(volume: NamedVolume) -> Mapping[str, Any]:
+def _user_volume(volume: NamedVolume) -> Mapping[str, Any]:
     """A volume of a template."""
     if volume.secret is not None:
         return {"name": user_volume_name(volume.name), "secret": {"secretName": volume.secret.name}}

@@ -14,7 +14,7 @@ from typing import Any, Final
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_queue.spec import JobQueue, Workers
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
-from mailboat_operator.plan.labels import CONFIG_DIGEST, PUBLISHER, TOKEN_KEY, WORKERS, selector_labels
+from mailboat_operator.plan.labels import PUBLISHER, TOKEN_KEY, WORKERS, selector_labels
 from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.autoscalers import (
     AUTHENTICATION,
@@ -27,12 +27,12 @@ from mailboat_operator.workload.autoscalers import (
 )
 from mailboat_operator.workload.mounts import HTTP_PORT, service_url
 from mailboat_operator.workload.pods import (
-    CONTAINER_SECURITY,
+    TMP_MOUNT,
+    TMP_VOLUME,
     AgentImage,
-    init_container,
-    promised,
-    restricted,
-    user_volume,
+    agent_container,
+    restricted_pod,
+    user_container,
     user_volume_name,
 )
 from mailboat_operator.workload.template import AGENT_CONTAINER
@@ -104,24 +104,18 @@ def _deployment(queue: JobQueue, workers: Workers, image: AgentImage, token_vers
 
 
 def _pod(queue: JobQueue, workers: Workers, image: AgentImage, token_version: str) -> Manifest:
-    owner, template = owner_of_queue(queue), workers.template
+    template = workers.template
     spec: dict[str, Any] = {
-        **restricted(template.spec, owner.labels, workers.service_account_name, is_spread=True),
         # The first process of a PID namespace ignores SIGTERM until it has a handler for it: a worker that is removed
         # while it starts would claim jobs until SIGKILL. It would not reap what commands leave behind, either.
         "shareProcessNamespace": True,
         # the autoscaler removes any pod, also a busy one: https://github.com/kedacore/keda/issues/157
         "terminationGracePeriodSeconds": int(workers.finish_seconds) + _MARGIN_SECONDS,
-        "containers": [_worker(queue, workers, image), *map(init_container, template.spec.containers)],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}, *map(user_volume, template.spec.volumes)],
+        "containers": [_worker(queue, workers, image), *map(user_container, template.spec.containers)],
+        "volumes": [{**TMP_VOLUME}],
     }
-    if template.spec.init_containers:
-        spec["initContainers"] = [*map(init_container, template.spec.init_containers)]
-    annotations = {**template.metadata.annotations, CONFIG_DIGEST: token_version}
-    return {
-        "metadata": {"labels": {**template.metadata.labels, **owner.labels}, "annotations": annotations},
-        "spec": spec,
-    }
+    owner, account = owner_of_queue(queue), workers.service_account_name
+    return restricted_pod(owner, template, spec, token_version, account, is_spread=True)
 
 
 def _worker(queue: JobQueue, workers: Workers, image: AgentImage) -> Manifest:
@@ -134,18 +128,12 @@ def _worker(queue: JobQueue, workers: Workers, image: AgentImage) -> Manifest:
     ]
     mounts = [{**encode(mount), "name": user_volume_name(mount.name)} for mount in workers.volume_mounts]
     container: Manifest = {
-        "name": AGENT_CONTAINER,
-        "image": image.name,
+        **agent_container(AGENT_CONTAINER, image, workers.resources, [{**TMP_MOUNT}, *mounts]),
         **({"command": list(workers.command)} if workers.command else {"args": _arguments(workers)}),
         "env": [*own, *map(encode, workers.env)],
-        "resources": encode(promised(workers.resources)),
-        "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],  # noqa: S108  # of the pod alone
     }
     if workers.env_from:
         container["envFrom"] = [*map(encode, workers.env_from)]
-    if image.pull_policy is not None:
-        container["imagePullPolicy"] = image.pull_policy
     return container
 
 

@@ -25,7 +25,7 @@ from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_A
 from mailboat_operator.plan.labels import BUILD
 from mailboat_operator.workload.agent_manifests import config_map
 from mailboat_operator.workload.mounts import CONFIG_ENDING, CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER
-from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, restricted
+from mailboat_operator.workload.pods import AGENT_SECURITY, TMP_MOUNT, AgentImage, restricted
 
 SPARK_VERSION: Final = "4.3.0"
 """That of requirements/spark.txt, which the image holds."""
@@ -152,7 +152,7 @@ def _template(run: SparkRun, container: str) -> Manifest:
                 {
                     "name": container,
                     "image": run.image.name,
-                    "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+                    "securityContext": {**AGENT_SECURITY},
                     "volumeMounts": list(_mounts(run)),
                 }
             ],
@@ -164,7 +164,7 @@ def _template(run: SparkRun, container: str) -> Manifest:
 def _mounts(run: SparkRun) -> Iterator[Mapping[str, Any]]:
     yield {"name": "mailboat-config", "mountPath": CONFIG_FOLDER, "readOnly": True}
     yield {"name": "home", "mountPath": HOME_FOLDER}
-    yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108  # the pod's own
+    yield {**TMP_MOUNT}
     yield source_mount(run.source, run.source_folder)
     yield from (secret.volume_mount for secret in journal_mounts(run.journal))
 
