@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from mailboat.config.document import Config
-from mailboat.config.section_keys import REQUIRED, SectionKey, keys_of
+from mailboat.config.section_keys import REQUIRED, Declaration, keys_of
 from mailboat.errors import MailboatError, UsageError
 
 R = TypeVar("R")
@@ -120,7 +120,11 @@ def encode_record(record: object) -> dict[str, Any]:
 
 def _encode_section(kind: type, record: object) -> dict[str, Any]:
     """The keys of `kind`, which `record` is or extends: the operator's records of sections do."""
-    return dict(_encoded_keys(kind, record))
+    document: dict[str, Any] = {}
+    for key in keys_of(kind):
+        value = getattr(record, key.name)
+        document[key.name] = [_encode_value(key, item) for item in value] if key.is_list else _encode_value(key, value)
+    return document
 
 
 def encode_changes(config: Config) -> dict[str, Any]:
@@ -184,7 +188,7 @@ def _unknown_key(prefix: str, name: str, known: list[str]) -> _MistakeError:
     )
 
 
-def _decode_key(key: SectionKey, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
+def _decode_key(key: Declaration, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
     if value is None:
         if key.is_nullable:
             return None
@@ -198,7 +202,7 @@ def _decode_key(key: SectionKey, value: object, path: str, mistakes: list[_Mista
     return tuple(_decode_value(key, one, f"{path}[{number}]", mistakes) for number, one in enumerate(value))
 
 
-def _decode_value(key: SectionKey, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
+def _decode_value(key: Declaration, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
     if key.is_section:
         return _decode_record(key.kind, value, f"{path}.", mistakes)
     if key.is_choice:
@@ -210,7 +214,7 @@ def _decode_value(key: SectionKey, value: object, path: str, mistakes: list[_Mis
     return float(cast("int", value)) if is_float else value
 
 
-def _refuse_beyond(key: SectionKey, value: object, path: str) -> None:
+def _refuse_beyond(key: Declaration, value: object, path: str) -> None:
     """Refuse a number out of its range; nan is in none."""
     least, most = key.setting.minimum, key.maximum
     if least is not None and not cast("float", value) >= least:
@@ -240,13 +244,7 @@ def article_of(kind: type) -> str:
     return {str: "a string", int: "an integer", float: "a number", bool: "a boolean"}[kind]
 
 
-def _encoded_keys(kind: type, record: object) -> Iterator[tuple[str, Any]]:
-    for key in keys_of(kind):
-        value = getattr(record, key.name)
-        yield key.name, [_encode_value(key, item) for item in value] if key.is_list else _encode_value(key, value)
-
-
-def _encode_value(key: SectionKey, value: object) -> object:
+def _encode_value(key: Declaration, value: object) -> object:
     if value is None:
         return None
     return _encode_section(key.kind, value) if key.is_section else plain(value)

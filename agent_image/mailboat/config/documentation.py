@@ -11,7 +11,7 @@ from typing import Any, Final
 from mailboat.config.decoder import article_of
 from mailboat.config.document import Config
 from mailboat.config.schema import SCHEMA_FILE, SCHEMA_ID
-from mailboat.config.section_keys import REQUIRED, SectionKey, keys_of
+from mailboat.config.section_keys import REQUIRED, Declaration, keys_of
 
 _WIDTH: Final = 100
 
@@ -50,16 +50,12 @@ def configuration_page() -> str:
         "  `mailboat config schema` prints the schema of the installed version.",
     ]
     for key in keys_of(Config):
-        lines += ["", f"## {key.name}", "", key.setting.text, "", *_section_lines(key, key.name)]
+        lines += ["", f"## {key.name}", "", key.setting.text, "", *_lines_below(key, key.name, {})]
     return "\n".join(lines) + "\n"
 
 
-def _section_lines(section: SectionKey, path: str) -> Iterator[str]:
-    """A line for each key of a section; those of an inner section follow its own line."""
-    yield from _lines_below(section, path, {})
-
-
-def _lines_below(section: SectionKey, path: str, shown: dict[object, str]) -> Iterator[str]:
+def _lines_below(section: Declaration, path: str, shown: dict[object, str]) -> Iterator[str]:
+    """A line for each key of a section; those of an inner section follow its own line, unless `shown` has them."""
     for key in keys_of(section.kind):
         inner = f"{path}.{key.name}{'[]' * key.is_list}"
         is_section = key.is_section and "file or env" not in _type_text(key)
@@ -76,7 +72,7 @@ def _lines_below(section: SectionKey, path: str, shown: dict[object, str]) -> It
             yield from _lines_below(key, inner, shown)
 
 
-def _shown_type(key: SectionKey) -> Iterator[str]:
+def _shown_type(key: Declaration) -> Iterator[str]:
     """The type, without what the default or the sentence shows; a key without one is a string."""
     if key.is_choice and all(f"{choice}: " in key.setting.text for choice in key.kind):
         return
@@ -87,7 +83,7 @@ def _shown_type(key: SectionKey) -> Iterator[str]:
         yield text
 
 
-def _type_text(key: SectionKey) -> str:
+def _type_text(key: Declaration) -> str:
     text = _kind_text(key)
     if key.is_list:
         return text
@@ -95,7 +91,7 @@ def _type_text(key: SectionKey) -> str:
     return text + (" or null" if key.is_nullable and key.default is not None else "")
 
 
-def _kind_text(key: SectionKey) -> str:
+def _kind_text(key: Declaration) -> str:
     if key.is_section:
         names = [inner.name for inner in keys_of(key.kind)]
         return "file or env" if names == ["file", "env"] else "object"
@@ -107,7 +103,7 @@ def _kind_text(key: SectionKey) -> str:
     return f"{text}, ≥ {least:.15g}" if most is None else f"{text}, {least:.15g} to {most:.15g}"
 
 
-def _key_lines(key: SectionKey, value: object, indent: str) -> Iterator[str]:
+def _key_lines(key: Declaration, value: object, indent: str) -> Iterator[str]:
     yield from _comment(key.setting.text, indent)
     if value is None or value == ():
         yield f"{indent}{_scalar(key.name)}: {'null' if value is None else '[]'}"
@@ -123,7 +119,7 @@ def _key_lines(key: SectionKey, value: object, indent: str) -> Iterator[str]:
         yield f"{indent}{_scalar(key.name)}: {_scalar(value)}"
 
 
-def _item_lines(key: SectionKey, value: object, indent: str) -> Iterator[str]:
+def _item_lines(key: Declaration, value: object, indent: str) -> Iterator[str]:
     if not key.is_section:
         yield f"{indent}- {_scalar(value)}"
         return

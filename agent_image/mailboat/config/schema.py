@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mailboat.config.decoder import plain
 from mailboat.config.document import Config
-from mailboat.config.section_keys import REQUIRED, SectionKey, keys_of
+from mailboat.config.section_keys import REQUIRED, Declaration, keys_of
 
 SCHEMA_FILE: Final = "configuration.schema.json"
 """Name of the generated file in `docs/`."""
@@ -41,7 +41,7 @@ def _section_schema(record: type) -> dict[str, Any]:
     return {**schema, "required": required} if required else schema
 
 
-def _key_schema(key: SectionKey) -> dict[str, Any]:
+def _key_schema(key: Declaration) -> dict[str, Any]:
     schema = _value_schema(key)
     if key.is_list:
         schema = {"type": "array", "items": schema}
@@ -57,7 +57,7 @@ def _key_schema(key: SectionKey) -> dict[str, Any]:
     return schema
 
 
-def _value_schema(key: SectionKey) -> dict[str, Any]:
+def _value_schema(key: Declaration) -> dict[str, Any]:
     if key.is_section:
         return _section_schema(key.kind)
     if key.is_choice:

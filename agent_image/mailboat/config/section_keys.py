@@ -51,10 +51,10 @@ _SHAPES: Final = types.MappingProxyType({tuple: FieldShape.LIST, Mapping: FieldS
 
 
 class Declaration(NamedTuple):
-    """A field of a record, as its annotation declares it.
+    """A field of a record, as its annotation declares it: a key of a section, a field of a custom resource.
 
     Attributes:
-        name: Its name in Python.
+        name: Its name in Python, and in the configuration.
         kind: Of the value, or of each of several: str, int, float, bool, a StrEnum, a record.
         shape: One value, a list, or a mapping from texts.
         is_nullable: Whether the value may be None.
@@ -69,25 +69,15 @@ class Declaration(NamedTuple):
     note: Any
     default: Any
 
+    @property
+    def setting(self) -> Setting:
+        """What is said of a key of the configuration."""
+        return self.note or Setting(self.kind.__doc__ or "")  # a section may leave it to its docstring
 
-class SectionKey(NamedTuple):
-    """One key of a section, as the records declare it.
-
-    Attributes:
-        name: How the document calls it.
-        kind: Of the value, or of each value where `is_list`: str, int, float, bool, a StrEnum or a record.
-        is_nullable: Whether null can be meant.
-        is_list: Whether there are any number of values.
-        setting: What is said of it.
-        default: What holds when the document does not say; `REQUIRED` where it must.
-    """
-
-    name: str
-    kind: Any
-    is_nullable: bool
-    is_list: bool
-    setting: Setting
-    default: Any
+    @property
+    def is_list(self) -> bool:
+        """Whether there are any number of values."""
+        return self.shape is FieldShape.LIST
 
     @property
     def is_section(self) -> bool:
@@ -106,24 +96,14 @@ class SectionKey(NamedTuple):
         return issubclass(self.kind, enum.StrEnum)
 
 
-def keys_of(record: type) -> tuple[SectionKey, ...]:
+def keys_of(record: type) -> tuple[Declaration, ...]:
     """The keys of a section, in order."""
-    return _read_keys(record)
+    return _read_keys(record)  # mypy takes no generic class as the argument of a cached function
 
 
 @cache  # reading the hints of all sections takes milliseconds; the operator writes a configuration at each look
-def _read_keys(record: type) -> tuple[SectionKey, ...]:
-    return tuple(
-        SectionKey(
-            declared.name,
-            declared.kind,
-            declared.is_nullable,
-            declared.shape is FieldShape.LIST,
-            declared.note or Setting(declared.kind.__doc__ or ""),  # a section may leave it to its docstring
-            declared.default,
-        )
-        for declared in declarations(record)
-    )
+def _read_keys(record: type) -> tuple[Declaration, ...]:
+    return tuple(declarations(record))
 
 
 def declarations(record: type) -> Iterator[Declaration]:

@@ -7,7 +7,6 @@ Kubernetes writes them. Called by the plans' executor and the tests.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,14 +17,8 @@ from mailboat_operator.definition.fields import RecordField, keys_of
 
 def encode(record: object) -> dict[str, Any]:
     """The document of a spec, a status or a section of one, without None and empty values."""
-    return dict(_encoded_fields(record))
-
-
-def _encoded_fields(record: object) -> Iterator[tuple[str, Any]]:
-    for key in keys_of(type(record)):
-        value = getattr(record, key.attribute)
-        if value is not None and value not in ((), {}):
-            yield key.name, encode_field(key, value)
+    values = ((key, getattr(record, key.attribute)) for key in keys_of(type(record)))
+    return {key.name: encode_field(key, value) for key, value in values if value is not None and value not in ((), {})}
 
 
 def encode_field(key: RecordField, value: Any) -> Any:

@@ -160,7 +160,7 @@ class RecordField(NamedTuple):
 
 
 def keys_of(record: type) -> tuple[RecordField, ...]:
-    """The fields of a record, in order."""
+    """The fields of a record that manifests have, in order."""
     return _read_keys(record)
 
 
