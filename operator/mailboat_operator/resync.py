@@ -46,11 +46,8 @@ class Resync:
 
     async def catch_up(self, watched: Watched) -> None:
         """Forget what was deleted while nothing was watched: the next watch begins with what exists."""
-        try:
-            listed = await self._versions()
-        except MailboatError as error:
-            _LOG.warning("the resync is skipped: %s", error)
-        else:
+        listed = await self._versions()
+        if listed is not None:
             await watched.forget_missing(listed)
 
     async def run(self, watched: Watched, workers: ReconcileQueue, health: OperatorHealth, seconds: float) -> None:
@@ -59,10 +56,8 @@ class Resync:
             await asyncio.sleep(seconds)
             # before the list: an object that is created after it may be missing from the list
             before = list(watched.last_events)
-            try:
-                listed = await self._versions()
-            except MailboatError as error:
-                _LOG.warning("the resync is skipped: %s", error)
+            listed = await self._versions()
+            if listed is None:
                 continue
             # also what is gone from the list: its deletion may be what no watch reported
             for key in {*listed, *before}:
@@ -71,10 +66,8 @@ class Resync:
             silent = silent_objects(watched.last_events, before, listed)
             if silent:
                 # what was deleted since the list is unheard of too: only what a second list still shows proves silence
-                try:
-                    listed = await self._versions()
-                except MailboatError as error:
-                    _LOG.warning("the resync is skipped: %s", error)
+                listed = await self._versions()
+                if listed is None:
                     continue
                 silent = sorted(set(silent) & set(silent_objects(watched.last_events, before, listed)))
             health.report_silent(silent)
@@ -83,11 +76,16 @@ class Resync:
                     "/healthz answers 503 from now on: no watch reported %d objects, such as %s", len(silent), silent[0]
                 )
 
-    async def _versions(self) -> dict[ObjectKey, int]:
+    async def _versions(self) -> dict[ObjectKey, int] | None:
+        """The versions of all objects; None where one kind could not be listed: the others alone prove nothing."""
         found: dict[ObjectKey, int] = {}
-        for kind in KINDS:
-            for manifest in await self._list(kind.name):
-                found[key_of_object(manifest)] = version_of(manifest)
+        try:
+            for kind in KINDS:
+                for manifest in await self._list(kind.name):
+                    found[key_of_object(manifest)] = version_of(manifest)
+        except MailboatError as error:
+            _LOG.warning("the resync is skipped: %s", error)
+            return None
         return found
 
     async def _list_at_last(self, kind: str) -> list[Manifest]:
