@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,8 +19,8 @@ from lightkube.config.kubeconfig import KubeConfig
 from lightkube.generic_resource import GenericNamespacedResource
 from lightkube.types import PatchType
 from mailboat.errors import ClusterConflictError, ClusterRefusedError
+from mailboat.token_bucket import TokenBucket
 
-from mailboat_operator.budget import RequestBudget
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.plan.actions import Create, RecordEvent
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of, kind_of
@@ -41,9 +42,33 @@ _TOKEN_BYTES: Final = 32
 _LONGEST_PREFIX: Final = 200
 # objects in one page of a list, as `kubectl` asks for them
 _CHUNK: Final = 500
+# tokens of so many seconds are in a full bucket: a thousand objects take ten times as long as a hundred, and a lone
+# change waits for nothing
+_BURST_SECONDS: Final = 0.25
 _AT_ONCE: Final = 16
 """Requests: fewer than the connections that the client keeps. After brokers answer many reconciliations at once each
 would open one of its own, and close it again; encrypting it costs more than the request."""
+
+
+class RequestBudget:
+    """How many requests a second the operator sends to the API, however many objects change at once.
+
+    A request waits for a token; waiters go in the order in which they came.
+    """
+
+    def __init__(self, per_second: float | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Begin with a full bucket; `per_second` None sets no limit."""
+        self._bucket = None if per_second is None else TokenBucket(per_second, max(1.0, per_second * _BURST_SECONDS))
+        self._monotonic = monotonic
+
+    async def take(self) -> None:
+        """Wait for a token."""
+        if self._bucket is None:
+            return
+        # reserved before the sleep, so that waiters keep their order
+        pause = self._bucket.take(self._monotonic())
+        if pause > 0.0:
+            await asyncio.sleep(pause)
 
 
 class Cluster:

@@ -26,8 +26,7 @@ from mailboat.telemetry.logs import configure_logs
 
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
-from mailboat_operator.budget import RequestBudget
-from mailboat_operator.cluster import Cluster
+from mailboat_operator.cluster import Cluster, RequestBudget
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.fleet_status import AskAgent, FleetStatus

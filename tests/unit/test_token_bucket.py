@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from mailboat.token_bucket import TokenBucket
-from mailboat_operator.budget import RequestBudget
+from mailboat_operator.cluster import RequestBudget
 
 
 def test_a_bucket_begins_full_and_refills_up_to_its_burst() -> None:
