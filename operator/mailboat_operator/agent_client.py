@@ -18,6 +18,7 @@ from mailboat.api.job_operations import HttpJobs
 from mailboat.api.operations import PREFIX, Operation, read_answer
 from mailboat.api.problems import Problem, read_problem
 from mailboat.api.records import BuildView, DistributionView, StatusView
+from mailboat.config.section_keys import LARGEST_INTEGER
 from mailboat.errors import AgentDefectError, AgentRefusedError, AgentUnreachableError, MailboatError
 from mailboat.frozen import Frozen
 from mailboat.model.requests import DistributionRequest
@@ -32,8 +33,6 @@ _PACKAGING_SECONDS: Final = 50.0
 """A package of a large tree is made before the answer; one that takes longer is found by the same request later."""
 _LARGEST_ANSWER: Final = 16 << 20
 _LONGEST_TEXT: Final = 512
-# Numbers of a status are JSON: above 2**53 clients that read doubles would round them.
-_LARGEST_OFFSET: Final = 2**53 - 1
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """One day before the last moment that datetime holds, so that it has a time in each zone."""
@@ -196,7 +195,8 @@ def _checked(view: DistributionView) -> DistributionView:
 
 def _check_bounds(offsets: Iterable[int], times: Iterable[datetime | None], names: Iterable[str]) -> None:
     """Refuse offsets, times and names that a status cannot hold. Raises: AgentUnreachableError."""
-    if any(not 0 <= offset <= _LARGEST_OFFSET for offset in offsets):
+    # the status is JSON: clients that read doubles would round larger numbers
+    if any(not 0 <= offset <= LARGEST_INTEGER for offset in offsets):
         raise AgentUnreachableError("unexpected response, not a Mailboat API document: a number is out of range")
     if any(at is not None and not _EARLIEST <= at <= _LATEST for at in times):
         raise AgentUnreachableError("unexpected response, not a Mailboat API document: a time is out of range")

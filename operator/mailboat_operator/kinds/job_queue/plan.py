@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Final
 
 from mailboat.api.job_views import JobQueueView
+from mailboat.config.section_keys import LARGEST_INTEGER
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
 from mailboat.model.jobs import QueueKind, QueueSettings
@@ -62,8 +63,6 @@ TOPICS_DISTINCT: Final = "TopicsDistinct"
 _SOON_SECONDS: Final = 2.0
 _MILLISECONDS: Final = 1000
 _SHOWN: Final = 5
-# Numbers of a status are JSON: above 2**53 clients that read doubles would round them.
-_LARGEST: Final = 2**53 - 1
 
 
 class JobQueueObservation(Frozen):
@@ -304,7 +303,7 @@ def _with_counts(before: JobQueueStatus, view: JobQueueView | None) -> JobQueueS
 
 
 def _bounded(count: int) -> int:
-    return min(max(count, 0), _LARGEST)
+    return min(max(count, 0), LARGEST_INTEGER)  # beyond it, readers of JSON would round
 
 
 def _milliseconds(seconds: float) -> int:

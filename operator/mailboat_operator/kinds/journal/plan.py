@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, TopicSettings, settings_of
+from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, MIN_INSYNC, TopicSettings, settings_of
 from mailboat.frozen import Frozen
 from mailboat.model.messages import TopicRole
 
@@ -185,9 +185,7 @@ def _topics(journal: Journal) -> Iterator[Manifest]:
             role=role,
             replicas=topics.replicas,
             retention=_retention(settings),
-            config={}
-            if topics.min_insync_replicas is None
-            else {"min.insync.replicas": str(topics.min_insync_replicas)},
+            config={} if topics.min_insync_replicas is None else {MIN_INSYNC: str(topics.min_insync_replicas)},
             reclaim_policy=topics.reclaim_policy,
         )
         yield owner.child("Topic", str(role), {"spec": encode(spec)}, accepted)
