@@ -404,6 +404,8 @@ class TestDistribution:
         service = harbour.service(is_running=True)
         edge = harbour.subscriber()
         edge.announce(-1)
+        # without a known subscriber a package is distributed at once, before the thread of announcements has read this
+        wait_until(lambda: bool(service.status().subscribers))
         for offset, done in enumerate(publish(service, 10)):
             edge.tell(offset, FAILED)
             edge.announce(offset)
