@@ -30,7 +30,7 @@ from mailboat.queues.log_view import LogView
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
 from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_pages import PageReader
-from mailboat.queues.queue_state import QueuePosition
+from mailboat.queues.queue_state import QueuePosition, decide_agent_state
 from mailboat.wire.messages import encode_message
 
 TOPIC, AUTHOR = TopicName("package"), AgentName("author")
@@ -59,7 +59,7 @@ def queues_over(view: LogView, subscribers: int, done: int = -1) -> PublisherQue
         for number in range(subscribers)
     ]
     pages = PageReader(view, MemoryJournal(SystemClock()))
-    return PublisherQueues(AUTHOR, QueueSources(view, pages, FailedPackages()), lambda: standings)
+    return PublisherQueues(AUTHOR, QueueSources(view, pages, FailedPackages()), standings)
 
 
 def resident_bytes() -> int:
@@ -119,8 +119,8 @@ def measure_status(count: int) -> dict[str, float]:
         queues = queues_over(view, subscribers)
 
         def look() -> None:
-            assert len(queues.names()) == 2 * subscribers
-            queues.state()
+            assert len(queues.all()) == 2 * subscribers
+            decide_agent_state(queue.state() for queue in queues.subscriber_queues())
             for queue in queues.subscriber_queues():
                 queue.size()
 

@@ -109,10 +109,12 @@ class TestQueuesOfAPublisher:
 
     @pytest.fixture
     def queues(self, sources: QueueSources, standings: list[QueuePosition]) -> PublisherQueues:
-        return PublisherQueues(AUTHOR, sources, lambda: standings)
+        return PublisherQueues(AUTHOR, sources, standings)
 
     def test_each_follower_has_a_queue_and_an_error_queue_if_it_ever_gives_up(self, queues: PublisherQueues) -> None:
-        assert queues.names() == [f"{SLING_ID}-edge", f"{SLING_ID}-west", f"{SLING_ID}-west-error"]
+        assert [queue.name for queue in queues.all()] == [
+            f"{SLING_ID}-{name}" for name in ("edge", "west", "west-error")
+        ]
 
     def test_a_queue_is_found_by_its_name(self, queues: PublisherQueues) -> None:
         edge, west_errors = queues.find(f"{SLING_ID}-edge"), queues.find(f"{SLING_ID}-west-error")
@@ -153,18 +155,6 @@ class TestQueuesOfAPublisher:
         found = queues.find(f"{SLING_ID}-edge-error")
         assert isinstance(found, SubscriberQueue)
         assert found.size().count == 10
-
-    def test_the_agent_is_blocked_as_long_as_one_queue_is(
-        self, queues: PublisherQueues, standings: list[QueuePosition]
-    ) -> None:
-        assert queues.state() is QueueState.BLOCKED
-        standings[1] = QueuePosition(EDGE, AUTHOR, 3, attempts=2)
-        assert queues.state() is QueueState.RUNNING
-        standings[1] = QueuePosition(EDGE, AUTHOR, 18)
-        assert queues.state() is QueueState.IDLE
-        standings.clear()
-        assert queues.state() is QueueState.IDLE
-        assert queues.names() == []
 
     def test_of_two_standings_of_one_subscriber_the_last_counts(
         self, queues: PublisherQueues, standings: list[QueuePosition]

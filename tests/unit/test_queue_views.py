@@ -158,16 +158,6 @@ class TestSizesAndPages:
         assert offsets_of(queue_of(journal, view)) == list(range(5000))
         assert view.size_bytes <= budget_bytes + 9 * 5000
 
-    @pytest.mark.parametrize("is_counted", [True, False])
-    @pytest.mark.parametrize("skipped", [0, 1, 30, 49, 50, 51, 10_000])
-    def test_a_page_can_leave_out_a_number_of_items(
-        self, journal: CountingJournal, is_counted: bool, skipped: int
-    ) -> None:
-        journal.append(TOPIC, [package_record(A), package_record(B)] * 50)
-        queue = queue_of(journal, counted_view_of(journal) if is_counted else view_of(journal))
-        found = [item.entry.offset for item in queue.page(queue.skip(skipped)).items]
-        assert found == list(range(0, 100, 2))[skipped:]
-
     def test_large_packages_are_read_in_small_portions(self, journal: CountingJournal) -> None:
         large = package_record(A)
         journal.append(TOPIC, [large] * 300)

@@ -1,7 +1,7 @@
 """The subscribers of one process for its dashboard, where it has no publisher: status, queues, errors and commands.
 
 Error queues and commands are answered by the parts of the control service, which take the subscribers of this process
-for those of the journal. The service itself is not used: it loads 2 MB of code to publish, and follows three topics.
+for those of the journal. The service itself is not used: it loads 1 to 2 MB of code to publish, and follows topics.
 Here no topic is followed, so it needs no thread and little memory. Subscribers of other processes are missing, and its
 lags count every message after a position, also those of publishers that are not followed. Commands travel on the
 command topic, as those of a publisher do, and the status topic is read from there on until they are answered. Called by

@@ -110,6 +110,7 @@ class PoolMemberProcess:
         return sorted(self._member.passed_over)
 
     def _changed(self, statistics: SubscriberStatistics) -> None:
+        # not before it has joined: it would announce a subscriber of this home that does not exist
         if self._member.sling_id is not None:
             self._reports.announcer.begin()
         self._reports.progressed(statistics)
@@ -117,9 +118,7 @@ class PoolMemberProcess:
 
     def present(self) -> DiscoveryMessage:
         """What it would announce now, under the name of its home until it has joined. Reads no storage; any thread."""
-        message = announcement(self._workspace, self._subscription, self._member.statistics)
-        sling_id = self._member.sling_id
-        return message if sling_id is None else replace(message, sub_sling_id=sling_id, given_up=self._member.given_up)
+        return self._message(self._member.statistics)
 
     def _announcement(self) -> DiscoveryMessage:
         statistics = self._member.statistics
@@ -128,8 +127,8 @@ class PoolMemberProcess:
             is_current = statistics.next_offset == statistics.log_next_offset
             phase = SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING
             statistics = replace(statistics, phase=phase)
-        message = announcement(self._workspace, self._subscription, statistics)
-        sling_id = self._member.sling_id
-        if sling_id is None:
-            raise ValueError("the member has not joined the pool")
-        return replace(message, sub_sling_id=sling_id, given_up=self._member.given_up)
+        return self._message(statistics)
+
+    def _message(self, statistics: SubscriberStatistics) -> DiscoveryMessage:
+        message, sling_id = announcement(self._workspace, self._subscription, statistics), self._member.sling_id
+        return message if sling_id is None else replace(message, sub_sling_id=sling_id, given_up=self._member.given_up)

@@ -150,9 +150,8 @@ class AgentProcess:
             SubscriberTask(subscriber.name, self._opener(subscriber), self._pulse, self._heed_end)
             for subscriber in home.config.agents.subscribers
         ]
-        self.restores = SnapshotRestores(
-            self.workspace, tuple(zip(self.config.agents.subscribers, self._tasks, strict=True))
-        )
+        self._own = tuple(zip(self.config.agents.subscribers, self._tasks, strict=True))
+        self.restores = SnapshotRestores(self.workspace, self._own)
         self._upkeep = [maintenance_worker(self.workspace, sweep=sweep, figures=self.observability.upkeep)]
 
     def start(self) -> None:
@@ -186,8 +185,7 @@ class AgentProcess:
 
     def _watch_subscribers(self) -> None:
         """What the dashboard of a process without a publisher shows."""
-        agents = tuple(zip(self.config.agents.subscribers, self._tasks, strict=True))
-        self.own = OwnSubscribers(self.workspace, agents, self._pulse)
+        self.own = OwnSubscribers(self.workspace, self._own, self._pulse)
         worker = self._sampling(LagHistory(self.own.lags, self._pulse))
         self._upkeep.append(worker)
         worker.start()

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mailboat.api.problems import problem_of
 from mailboat.api.records import StatusView, SubscriberStatusView
@@ -29,13 +29,6 @@ _EPOCH_AND_NUMBER: Final = 2
 _READ: Final = ReadLimits(max_records=1_000)
 
 
-class DistributedSource(Protocol):
-    """Where distributed events come from."""
-
-    def read(self) -> Sequence[dict[str, object]]:
-        """The documents of the events since the last call. Raises: the journal's errors."""
-
-
 class EventTopic:
     """The event topic from now on, as documents. Used by one thread at a time."""
 
@@ -46,7 +39,10 @@ class EventTopic:
         self._reader: JournalReader | None = None
 
     def read(self) -> Sequence[dict[str, object]]:
-        """See `DistributedSource`. Records that are not events are skipped: anyone may write to a topic."""
+        """The events since the last call. Records that are none are skipped: anyone may write to a topic.
+
+        Raises: the journal's errors.
+        """
         if self._reader is None:
             self._reader = self._journal.reader(self._topic, Edge.NEXT)
         try:
@@ -76,7 +72,7 @@ class _Kept:
 class EventFeed:
     """Events by number. Safe to use from several threads."""
 
-    def __init__(self, status: Callable[[], StatusView], epoch: str, distributed: DistributedSource | None = None):
+    def __init__(self, status: Callable[[], StatusView], epoch: str, distributed: EventTopic | None = None):
         """Compare nothing yet.
 
         Args:

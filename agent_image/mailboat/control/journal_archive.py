@@ -52,7 +52,7 @@ from mailboat.model.messages import JOB_TOPIC, PackageMessage, TopicRole
 from mailboat.model.positions import Bounds
 from mailboat.operations.journal_bench import measure_journal
 from mailboat.operations.journal_inspection import decode_record, summary_of, transport_of
-from mailboat.operations.journal_verification import journal_damage, verify_journal
+from mailboat.operations.journal_verification import verify_journal
 from mailboat.operations.stored_snapshots import snapshot_missing, snapshot_views, store_snapshot, view_of_stored
 from mailboat.retention.marks import whole_package_border
 from mailboat.retention.task import Turn
@@ -199,9 +199,9 @@ class JournalArchive:
                 event_topic=workspace.topic(TopicRole.EVENT),
                 reads_blobs=reads_blobs,
             )
-            findings = [*found.findings, *journal_damage(workspace.journal), *position_findings(workspace)]
+            findings = [*found.findings, *position_findings(workspace)]
         problems = tuple(findings[:MAX_PROBLEMS])
-        return VerificationView(found.records, found.blobs, reads_blobs, len(findings), problems)
+        return VerificationView(found.record_count, len(found.problems), reads_blobs, len(findings), problems)
 
     def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
         workspace, kind = self._workspace, TopicRole(role)

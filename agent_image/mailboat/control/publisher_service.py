@@ -25,8 +25,7 @@ from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appender import Receipt
 from mailboat.publisher.batcher import OpenSource, PublishBatcher
 from mailboat.publisher.throttle import Throttle
-from mailboat.queues.offsets import QueueSize
-from mailboat.queues.queue_state import QueueState, decide_agent_state, decide_queue_state
+from mailboat.queues.queue_state import decide_agent_state, decide_queue_state
 
 _ANONYMOUS: Final = "anonymous"
 _POLL_SECONDS: Final = 0.25
@@ -125,7 +124,11 @@ class PublisherService:
         followers = [member for member in members if member.has_queues and member.follows(self.name)]
         return PublisherView(
             name=self.name,
-            state=str(decide_agent_state(_queue_states(followers, next_of_log))),
+            state=str(
+                decide_agent_state(
+                    decide_queue_state(max(0, next_of_log - (one.next_offset or 0)), one.attempts) for one in followers
+                )
+            ),
             source=self._config.source,
             last_published_at=last_published_at,
             delay_seconds=self._throttle.delay_seconds(self.backlog()),
@@ -170,12 +173,6 @@ class PublisherService:
         if configured is None:
             return None
         return lambda: open_source(home.resolve_source(configured), home.known_files_path)
-
-
-def _queue_states(followers: Sequence[SubscriberStatus], next_of_log: Offset) -> Iterable[QueueState]:
-    for follower in followers:
-        lag = QueueSize(next_of_log - (follower.next_offset or 0), is_exact=False)
-        yield decide_queue_state(max(0, lag.count), follower.attempts)
 
 
 def publishers_of(

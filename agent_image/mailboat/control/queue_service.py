@@ -6,8 +6,7 @@ Failed packages come from the targets registered in this home, else from the sta
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from mailboat.api.records import CauseView, GivenUpPage, GivenUpView, QueueItemView, QueuePage, QueueView
@@ -51,7 +50,7 @@ class QueueService:
             return self._recent(publisher)
         standings = self._directory.standings(publisher)
         self._journal_state.count_down_to(min((standing.last_done_offset + 1 for standing in standings), default=2**63))
-        return PublisherQueues(publisher, self._journal_state.sources, lambda: standings)
+        return PublisherQueues(publisher, self._journal_state.sources, standings)
 
     def _recent(self, publisher: AgentName) -> PublisherQueues:
         """Those of a moment ago, if no announcement came since: who lists all queues asks for each of them in turn."""
@@ -63,7 +62,7 @@ class QueueService:
             return known[2]
         # outside of the lock: two threads may compute the same, but none waits for the I/O of the other
         standings = self._directory.standings(publisher)
-        made = PublisherQueues(publisher, self._journal_state.sources, lambda: standings)
+        made = PublisherQueues(publisher, self._journal_state.sources, standings)
         with self._lock:
             self._known[publisher] = version, now, made
         return made
@@ -200,22 +199,25 @@ class GivenUpPackages:
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
         """Places of the packages that one subscriber or all gave up, unordered. Raises: AgentMissingError."""
         wanted = self._source.members() if subscriber is None else self._source.named(subscriber)
-        told = _told_by_targets(wanted)
-        names = {entry.queue_name for entry in wanted} - set(told)
-        found = [place for places in told.values() for place in places]
-        found += _announced_calls(entry for entry in wanted if entry.queue_name in names)
-        return [*found, *self._told_by_statuses(names if subscriber is not None else None, set(told))]
-
-    def _told_by_statuses(self, names: set[QueueName] | None, told: set[QueueName]) -> Iterator[GivenUpPlace]:
-        """What the status topic says of some subscribers, or of all but those whose targets were read."""
+        found, read = list[GivenUpPlace](), set[QueueName]()
+        for member in wanted:
+            told = _told_by_target(member)
+            if told is None:  # announcements and statuses say the rest
+                calls = () if member.after_calls is None else member.after_calls.failed
+                found += [GivenUpPlace(member.queue_name, None, call.offset, call=call) for call in calls]
+            else:
+                read.add(member.queue_name)
+                found += told
         # without statuses the targets are shown also while the journal is unavailable
-        if not self._failed.size_bytes:
-            return
-        earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
-        for place in self._failed.places(earliest):
-            is_wanted = place.queue_name not in told if names is None else place.queue_name in names
-            if is_wanted:
-                yield GivenUpPlace(place.queue_name, place.publisher, place.offset)
+        if self._failed.size_bytes:
+            earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
+            names = None if subscriber is None else {member.queue_name for member in wanted}
+            found += [
+                GivenUpPlace(place.queue_name, place.publisher, place.offset)
+                for place in self._failed.places(earliest)
+                if place.queue_name not in read and (names is None or place.queue_name in names)
+            ]
+        return found
 
     def _view(self, place: GivenUpPlace) -> GivenUpView | None:
         """The package as people see it; None when it has left the queue since."""
@@ -245,21 +247,20 @@ class GivenUpPackages:
         )
 
 
-def _told_by_targets(members: Sequence[SubscriberStatus]) -> dict[QueueName, list[GivenUpPlace]]:
-    """The error queues in the targets that can be read here, and the calls of the hook `after` that failed."""
-    told = {}
-    for member in members:
-        if member.registered_target is None:
-            continue
-        name = member.queue_name
-        # a target that can't be asked: statuses still show it, and its subscriber's state says why
-        with suppress(MailboatError), opened_ledger(member.registered_target) as ledger:
+def _told_by_target(member: SubscriberStatus) -> list[GivenUpPlace] | None:
+    """The error queue in a target, and the failed calls of the hook `after`; None if it cannot be read here."""
+    if member.registered_target is None:
+        return None
+    name = member.queue_name
+    try:
+        with opened_ledger(member.registered_target) as ledger:
             calls = [*ledger.hook_calls.calls(MAX_CALLS), *ledger.hook_calls.calls(MAX_CALLS, is_set_aside=True)]
-            told[name] = [
+            return [
                 *(GivenUpPlace(name, entry.pub_agent_name, entry.offset, entry) for entry in ledger.given_up()),
                 *(GivenUpPlace(name, None, call.offset, call=call) for call in calls if call.attempts),
             ]
-    return told
+    except MailboatError:  # the subscriber's state says why
+        return None
 
 
 def package_at(workspace: Workspace, offset: Offset) -> PackageMessage | None:
@@ -296,13 +297,6 @@ def _view_of_entry(subscriber: AgentName, entry: GivenUp) -> GivenUpView:
         error=cause_view(entry.cause),
         path_count=len(entry.paths) + entry.more_paths,
     )
-
-
-def _announced_calls(members: Iterable[SubscriberStatus]) -> Iterator[GivenUpPlace]:
-    """The failed calls of a hook that announcements name, of subscribers whose targets cannot be read here."""
-    for member in members:
-        for call in () if member.after_calls is None else member.after_calls.failed:
-            yield GivenUpPlace(member.queue_name, None, call.offset, call=call)
 
 
 def _key_of_place(place: GivenUpPlace) -> Key:

@@ -65,15 +65,13 @@ class _Bench:
         self._append_times(_FIRST)
         append = _latency(self._append_times(self._order.rounds))
         wakeup = _latency(self._wakeup_times(self._order.rounds))
-        rates = tuple(self._rate(batch) for batch in self._batches())
+        # larger batches would not stay within the memory that a measurement may take
+        batches = [batch for batch in BATCHES if batch == 1 or batch * self._order.message_bytes <= _BATCH_BYTES]
+        rates = tuple(map(self._rate, batches))
         read_per_second = self._read_rate()
         return JournalFigures(
             self._journal.description, self._order.message_bytes, append, wakeup, rates, read_per_second
         )
-
-    def _batches(self) -> Sequence[int]:
-        """The batch sizes that stay within bounds in memory."""
-        return [batch for batch in BATCHES if batch == 1 or batch * self._order.message_bytes <= _BATCH_BYTES]
 
     def _records(self, count: int) -> list[NewRecord]:
         return [NewRecord(self._values[number % len(self._values)]) for number in range(count)]

@@ -14,7 +14,6 @@ from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalCorruptError, MailboatError
-from mailboat.frozen import Frozen
 from mailboat.journal.port import Edge, Journal, Record, Start, records_of
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import PackageMessage
@@ -25,23 +24,12 @@ from mailboat.subscriber.piece_store import PieceStore
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
-class Verification(Frozen):
-    """What a check of the journal came to."""
-
-    records: int
-    blobs: int
-    findings: tuple[ProblemView, ...]
-
-
-def journal_damage(journal: Journal) -> Sequence[ProblemView]:
-    """What the journal itself finds wrong with its storage."""
-    return [ProblemView(TopicName("*"), None, text) for text in journal.upkeep.find_damage()]
-
-
 def verify_journal(
     journal: Journal, topics: Sequence[TopicName], blobs: BlobStore, *, event_topic: TopicName, reads_blobs: bool
-) -> Verification:
+) -> JournalCheck:
     """Read every record: none is missing, messages decode, digests fit, the blobs that are referred to are there.
+
+    Last, the journal itself says what is wrong with its storage.
 
     Args:
         journal: The log.
@@ -50,26 +38,33 @@ def verify_journal(
         event_topic: The topic whose records are JSON.
         reads_blobs: Read every byte of every blob, instead of asking for its length.
     """
-    check = _Check(journal, blobs, reads_blobs=reads_blobs)
-    count = 0
+    check = JournalCheck(journal, blobs, reads_blobs=reads_blobs)
     for topic in topics:
         for record in check.records(topic):
-            count += 1
             check.record(topic, record, is_event=topic == event_topic)
-    return Verification(count, len(check.seen), tuple(check.findings))
+    check.findings += [ProblemView(TopicName("*"), None, text) for text in journal.upkeep.find_damage()]
+    return check
 
 
-class _Check:
-    """The state of one verification: what was found, and which blobs were checked."""
+class JournalCheck:
+    """One verification.
+
+    Attributes:
+        findings: What is wrong.
+        record_count: Records that were checked.
+        problems: The problem of each blob that was checked, by its digest; None: it is as it should be.
+    """
 
     def __init__(self, journal: Journal, blobs: BlobStore, *, reads_blobs: bool) -> None:
+        """Nothing was checked yet."""
         self._journal = journal
         self.findings: list[ProblemView] = []
-        self.seen: dict[bytes, str | None] = {}
+        self.record_count = 0
+        self.problems: dict[bytes, str | None] = {}
         self._blobs = blobs
         self._reads_blobs = reads_blobs
 
-    def complain(self, topic: TopicName, offset: Offset | None, problem: str) -> None:
+    def _complain(self, topic: TopicName, offset: Offset | None, problem: str) -> None:
         self.findings.append(ProblemView(topic, offset, problem))
 
     def records(self, topic: TopicName) -> Iterator[Record]:
@@ -81,17 +76,19 @@ class _Check:
             try:
                 for record in records_of(self._journal, topic, begin):
                     if record.offset <= previous:
-                        self.complain(topic, record.offset, f"comes after offset {previous}")
+                        self._complain(topic, record.offset, f"comes after offset {previous}")
                     previous = record.offset
                     yield record
             except JournalCorruptError as error:
                 missing, resumes = error.where.get("offset"), error.where.get("resumes")
                 if not isinstance(missing, int) or not isinstance(resumes, int):
                     raise
-                self.complain(topic, Offset(missing), error.message)
+                self._complain(topic, Offset(missing), error.message)
                 start = Offset(resumes)
 
     def record(self, topic: TopicName, record: Record, *, is_event: bool) -> None:
+        """Check one record."""
+        self.record_count += 1
         if not record.value:  # a tombstone takes back what its key said
             return
         try:
@@ -100,7 +97,7 @@ class _Check:
         except MailboatError as error:
             problems = [str(error)]
         for problem in problems:
-            self.complain(topic, record.offset, problem)
+            self._complain(topic, record.offset, problem)
 
     def _problems_of(self, message: PackageMessage, topic: TopicName, record: Record) -> Iterator[str]:
         if message.payload is not None:
@@ -120,9 +117,10 @@ class _Check:
             yield str(error)
 
     def _blob_problems(self, blob: BlobReference, what: str) -> Iterator[str]:
-        if blob.digest not in self.seen:
-            self.seen[blob.digest] = self._problem_of(blob)
-        problem = self.seen[blob.digest]
+        # many packages refer to one blob, and reading it may take minutes
+        if blob.digest not in self.problems:
+            self.problems[blob.digest] = self._problem_of(blob)
+        problem = self.problems[blob.digest]
         if problem is not None:
             yield f"{what}: {problem}"
 

@@ -1,11 +1,11 @@
 """All queues of one publisher agent: one for each subscriber that follows it, and its error queue where it has one.
 
-The subscribers are listed again for each call, so there is no registry of queues.
+They are made of the subscribers' positions when they are asked for, so there is no registry of queues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from mailboat.queues.error_queues import ErrorQueue, FailedPackages
 from mailboat.queues.log_view import LogView
 from mailboat.queues.queue_names import ERROR_SUFFIX, parse_queue_name
 from mailboat.queues.queue_pages import PageReader
-from mailboat.queues.queue_state import QueuePosition, QueueState, decide_agent_state
+from mailboat.queues.queue_state import QueuePosition
 from mailboat.queues.subscriber_queue import SubscriberQueue
 
 _SHOWN: Final = 10
@@ -40,10 +40,8 @@ class QueueSources:
 class PublisherQueues:
     """The queues of one publisher agent. Safe to use from several threads."""
 
-    def __init__(
-        self, publisher: AgentName, sources: QueueSources, standings: Callable[[], Sequence[QueuePosition]]
-    ) -> None:
-        """Show the queues of those among `standings()` that follow `publisher`."""
+    def __init__(self, publisher: AgentName, sources: QueueSources, standings: Sequence[QueuePosition]) -> None:
+        """Show the queues of those among `standings` that follow `publisher`."""
         self.publisher = publisher
         self._sources = sources
         self._standings = standings
@@ -51,7 +49,7 @@ class PublisherQueues:
     def subscriber_queues(self) -> list[SubscriberQueue]:
         """The queue of each subscriber, by name; of several standings of one subscriber the last counts."""
         followers = {
-            standing.queue_name: standing for standing in self._standings() if standing.publisher == self.publisher
+            standing.queue_name: standing for standing in self._standings if standing.publisher == self.publisher
         }
         names = sorted(followers, key=lambda one: (natural_key(one.agent_name), one))
         return [SubscriberQueue(followers[name], self._sources.view, self._sources.pages) for name in names]
@@ -64,10 +62,6 @@ class PublisherQueues:
             if queue.standing.has_error_queue:
                 queues.append(self._error_queue(queue))
         return queues
-
-    def names(self) -> list[str]:
-        """The names of all queues."""
-        return [queue.name for queue in self.all()]
 
     def find(self, name: str) -> SubscriberQueue | ErrorQueue:
         """The queue of that name, or of the subscriber of that name where there is only one of it.
@@ -89,10 +83,6 @@ class PublisherQueues:
             if queue.standing.queue_name == wanted._replace(is_error_queue=False) and queue.standing.has_error_queue:
                 return self._error_queue(queue)
         raise self._missing(name, queues)
-
-    def state(self) -> QueueState:
-        """The state of the agent."""
-        return decide_agent_state(queue.state() for queue in self.subscriber_queues())
 
     def _find_short(self, queues: Sequence[SubscriberQueue], name: str) -> SubscriberQueue | ErrorQueue | None:
         """The queue of the only subscriber of a name; with `-error` behind the name, its error queue."""

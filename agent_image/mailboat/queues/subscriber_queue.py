@@ -125,15 +125,6 @@ class SubscriberQueue:
         items = [self._item(entry, is_head_in_page and not place) for place, entry in enumerate(page.entries)]
         return QueueSlice(items, page.next_offset, page.is_last)
 
-    def skip(self, count: int) -> int:
-        """The offset from which a page leaves out the first `count` items, for callers that page by number.
-
-        Raises:
-            JournalUnavailableError: Try again.
-        """
-        last_skipped = self._last_of(count) if count > 0 else None
-        return self._first_offset if last_skipped is None else last_skipped + 1
-
     def find(self, entry_id: EntryId) -> QueueItem | None:
         """The item of that id; None when it is not in the queue (any more)."""
         if entry_id.topic != self._view.topic or entry_id.offset < self._first_offset:
