@@ -42,7 +42,7 @@ def verify_journal(
     for topic in topics:
         for record in check.records(topic):
             check.record(topic, record, is_event=topic == event_topic)
-    check.findings += [ProblemView(TopicName("*"), None, text) for text in journal.upkeep.find_damage()]
+    check.findings.extend(ProblemView(TopicName("*"), None, text) for text in journal.upkeep.find_damage())
     return check
 
 
