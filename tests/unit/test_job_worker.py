@@ -139,11 +139,13 @@ def test_handler_that_ignores_its_stop_does_not_hold_up_the_end(source: Scripted
     def ignore(_: Call) -> None:
         ends.wait(PATIENCE_SECONDS)
 
+    others = set(threading.enumerate())  # those of an earlier test may be about to end
     worker = worker_of(source, ignore)
     source.answers.append([claimed(FIRST)])
     worker.turn()
     worker.stop(5.0)
-    (thread,) = [each for each in threading.enumerate() if each.name.startswith("mailboat-job-worker")]
+    started = set(threading.enumerate()) - others
+    (thread,) = [each for each in started if each.name.startswith("mailboat-job-worker")]
     assert (worker.running, source.left, thread.daemon) == (1, 1, True)
     ends.set()
     thread.join(PATIENCE_SECONDS)
@@ -156,11 +158,19 @@ def test_claim_that_is_answered_while_the_worker_ends_is_given_back(source: Scri
     def wait(_: Call) -> None:
         ends.wait(PATIENCE_SECONDS)
 
+    report = source.report
+
+    def report_and_end(*given: Any) -> PollResult:
+        """The first call ends only after the second one was given back."""
+        answer = report(*given)
+        ends.set()
+        return answer
+
+    source.report = report_and_end  # type: ignore[method-assign]
     worker = worker_of(source, wait)
     source.answers += [[claimed(FIRST)], [claimed(SECOND)]]
     worker.turn()
     source.interrupt()
-    threading.Timer(0.05, ends.set).start()
     worker.stop(1e6)
     assert outcomes(source) == [
         (SECOND.job, AttemptOutcome.SNOOZE, "the worker ended"),
