@@ -230,10 +230,14 @@ def play(tmp_path: Path) -> Any:
 READY = [
     sys.executable,
     "-c",
-    """import json, sys, time
+    """import json, os, sys, time
 print(json.dumps({"url": "http://x", "pid": 1}), flush=True)
-time.sleep(60)""",
+time.sleep(600)""",
 ]
+WAITING = """
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+sys.exit(3)"""
 FAILING = [sys.executable, "-c", "import sys; sys.exit('no such luck')"]
 
 
@@ -261,15 +265,18 @@ def test_a_process_that_does_not_end_well_fails_the_demo(play: Any) -> None:
         play({AUTHOR: READY, GOLDEN: READY}, FakeControl(FakeSubscriber(GOLDEN, next_offset=1)))
 
 
-def test_a_demo_that_stays_reports_an_agent_that_ends(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = ""
+def test_a_demo_that_stays_reports_an_agent_that_ends(
+    play: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shown, stays = "", tmp_path / "stays"
 
     def is_over() -> bool:
         nonlocal shown
+        stays.touch()
         shown += capsys.readouterr().err
         return "golden   ended with exit code 3" in shown
 
-    brief = [*READY[:2], READY[2].replace("time.sleep(60)", "time.sleep(1); sys.exit(3)")]
+    brief = [*READY[:2], READY[2].replace("time.sleep(600)", WAITING), str(stays)]
     with pytest.raises(DemoFailedError, match="author ended with exit code -15"):
         play({AUTHOR: READY, GOLDEN: brief}, FakeControl(FakeSubscriber(GOLDEN, next_offset=1)), is_over)
 
