@@ -22,7 +22,7 @@ def test_a_signal_stops_the_work_where_the_main_thread_holds_a_lock_that_the_sto
         with lock:
             stopping.set()
 
-    with stopped_by_signals(stop, 10.0) as received:
+    with stopped_by_signals(stop, PATIENCE_SECONDS) as received:
         with lock:
             os.kill(os.getpid(), number)
         assert stopping.wait(PATIENCE_SECONDS)
@@ -31,7 +31,7 @@ def test_a_signal_stops_the_work_where_the_main_thread_holds_a_lock_that_the_sto
 
 def test_a_second_ctrl_c_ends_the_work_at_once() -> None:
     first = threading.Event()
-    with stopped_by_signals(first.set, 10.0):
+    with stopped_by_signals(first.set, PATIENCE_SECONDS):
         os.kill(os.getpid(), signal.SIGINT)
         assert first.wait(PATIENCE_SECONDS)
         with pytest.raises(KeyboardInterrupt):
@@ -79,9 +79,9 @@ def test_work_that_goes_on_after_a_signal_is_ended_with_the_traces_of_its_thread
     program = """
 import os, signal, threading
 def hangs_after_the_signal():
-    threading.Event().wait()
-with signals.stopped_by_signals(lambda: None, 0.1):
     os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait()
+with signals.stopped_by_signals(lambda: None, 0.1, 0.2):
     hangs_after_the_signal()
 """
     ended = run_program(program, tmp_path)
@@ -92,9 +92,12 @@ with signals.stopped_by_signals(lambda: None, 0.1):
 def test_a_thread_that_does_not_end_keeps_the_process_no_longer_than_the_limit(tmp_path: Path) -> None:
     program = """
 import threading
+hangs = threading.Event()
 def hangs_at_the_end():
+    hangs.set()
     threading.Event().wait()
 threading.Thread(target=hangs_at_the_end).start()
+hangs.wait()
 signals.exit_with(0)
 """
     ended = run_program(program, tmp_path)
