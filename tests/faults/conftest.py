@@ -15,6 +15,7 @@ from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.journal_harness import FOREVER, new_topic_name
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.kafka_broker import BrokerSettings, KafkaBroker
 
 
@@ -27,7 +28,8 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
 
 @pytest.fixture
 def settings(kafka_broker: KafkaBroker) -> KafkaSettings:
-    return KafkaSettings(KafkaConfig((kafka_broker.bootstrap_servers,)))
+    # An append that is to succeed may meet a broker that starts again, which a busy machine draws out.
+    return KafkaSettings(KafkaConfig((kafka_broker.bootstrap_servers,), append_seconds=PATIENCE_SECONDS))
 
 
 @pytest.fixture
