@@ -35,8 +35,9 @@ AUTHOR = 'namespace="shop",publisher="author"'
 HOME_DISK = 'pod="author-0",used_by="home, journal, blobs"'
 TARGET_DISK = 'pod="author-0",used_by="target of web"'
 SCRAPING = {"scrape_interval": "1s", "scrape_timeout": "1s"}
-LOOKS, LOOK_SECONDS = 60, 1.0
-"""Once per scrape: more than a minute is a failure."""
+LOOK_SECONDS = 1.0
+"""Once per scrape."""
+LOOKS = round(PATIENCE_SECONDS / LOOK_SECONDS)
 HEALTHY = {"current", "importing", "retrying", "new"}
 """States of subscribers without an alert of their own: a queue that is stuck is one (`MailboatQueueBlocked`), a
 subscriber that is `new` has packages that grow old (`MailboatSubscribersLag`)."""

@@ -178,7 +178,7 @@ def test_a_silent_watch_is_begun_again(proxy: Proxy, replicas: Any) -> None:
 def test_an_api_that_is_away_is_waited_for_and_work_goes_on(lone_replicas: Any) -> None:
     replicas = lone_replicas
     replicas.make("Journal", "main", JOURNAL)
-    process = replicas.start("one", lease_seconds=3)
+    process = replicas.start("one", lease_seconds=9)
     replicas.wait(lambda: replicas.leads("one"))
     replicas.server.tell("kill")
     try:

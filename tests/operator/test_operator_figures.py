@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from mailboat import __version__
 from mailboat.clock import SystemClock
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.kafka_broker import BrokerSettings, KafkaBroker
 
 SHORT, SHORT_PUBLISHERS, FULL = 300, 150, 1000
@@ -90,7 +91,7 @@ class Fleet:
         http, started = self.replicas.server.http, time.monotonic()
         http.patch(url, json={"spec": {"partitions": 2}}, headers=headers).raise_for_status()
         while http.get(url).json()["status"].get("partitions") != 2:
-            assert time.monotonic() < started + 30
+            assert time.monotonic() < started + PATIENCE_SECONDS
             time.sleep(0.01)
         return time.monotonic() - started
 
@@ -197,7 +198,7 @@ def test_many_topics(
     deleted_per_second = fleet.made / fleet.delete_all()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     # a broker lists a topic for a moment after its deletion is durable
-    seldom(lambda: not any(name.startswith("t-") for name in admin.list_topics(timeout=30).topics))
+    seldom(lambda: not any(name.startswith("t-") for name in admin.list_topics(timeout=PATIENCE_SECONDS).topics))
     whole, mib, before = grow(fleet, costs, many), costs.mib, fleet.writes()
     lone = [fleet.change_one(fleet.made - 1 - number) for number in range(LONE_CHANGES)]
     figures = {

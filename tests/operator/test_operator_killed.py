@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from lightkube.config.kubeconfig import KubeConfig
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
 from mailboat_operator.cluster import Cluster
@@ -72,7 +73,8 @@ class World:
 
     async def _operate(self, kinds: Sequence[str], count: Any, made: Any) -> None:
         cluster = Cluster(count, KubeConfig.from_file(self.server.kubeconfig))
-        agents, image, connections = Agents(), AgentImage("mailboat:test"), Connections()
+        agents, image = Agents(), AgentImage("mailboat:test")
+        connections = Connections(answer_seconds=PATIENCE_SECONDS)
         try:
             for _ in range(MOST_ROUNDS):
                 before, claims = made(), TopicClaims()
@@ -143,7 +145,11 @@ def operate_killed(world: World, kinds: Sequence[str], most: int) -> int:
 
 def await_gone(admin: AdminClient, prefix: str) -> None:
     """Until no topic has that prefix: a broker lists a topic for a moment after its deletion is durable."""
-    eventually(lambda: not any(name.startswith(prefix) for name in admin.list_topics(timeout=30).topics))
+
+    def is_gone() -> bool:
+        return not any(name.startswith(prefix) for name in admin.list_topics(timeout=PATIENCE_SECONDS).topics)
+
+    eventually(is_gone)
 
 
 @OBJECTS

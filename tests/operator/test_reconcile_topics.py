@@ -143,6 +143,7 @@ class Bench:
         topic = f"{self.prefix}{name}"
         self.make("Topic", name, {"journalRef": {"name": "main"}, "topicName": topic, **spec})
         self.reconcile("Topic", name)
+        eventually(lambda: self.has_topic(topic))
         return topic
 
     def create(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
@@ -188,10 +189,7 @@ def test_a_journal_becomes_six_topics_on_the_brokers(bench: Bench) -> None:
 
 
 def test_a_topic_grows_and_its_own_keys_are_kept_from_drifting(bench: Bench) -> None:
-    name = f"{bench.prefix}orders"
-    spec = {"journalRef": {"name": "main"}, "topicName": name, "config": {"segment.ms": "3600000"}}
-    bench.make("Topic", "orders", spec)
-    bench.reconcile("Topic", "orders")
+    name = bench.make_topic("orders", config={"segment.ms": "3600000"})
     bench.patch("Topic", "orders", {"partitions": 3})
     assert bench.reconcile("Topic", "orders") == 1
     assert bench.status("Topic", "orders")["partitions"] == 3
@@ -391,13 +389,13 @@ def test_a_journal_that_waits_for_silent_brokers_keeps_its_topics_as_its_message
     section, key = path.split(".")
     bench.patch("Journal", "main", {section: {"prefix": bench.prefix, key: policy}})
     bench.patch("Journal", "main", {"kafka": {"bootstrapServers": [servers]}})  # they answer again
-    bench.answer_seconds = 8.0
+    bench.answer_seconds = PATIENCE_SECONDS
     for name in names:
         bench.reconcile("Topic", name)
         assert bench.is_gone("Topic", name)
     bench.reconcile("Journal", "main")
     assert bench.is_gone("Journal", "main")
-    assert all(bench.has_topic(f"{bench.prefix}{role}") for role in ROLES)
+    eventually(lambda: all(bench.has_topic(f"{bench.prefix}{role}") for role in ROLES))
 
 
 def test_deleting_an_invalid_topic_or_journal_releases_it_and_keeps_the_topic(
@@ -432,9 +430,7 @@ def test_an_event_that_a_going_namespace_refuses_is_no_warning(bench: Bench, cap
 
 
 def test_a_deleted_topic_or_journal_leaves_what_the_brokers_hold(bench: Bench) -> None:
-    name = f"{bench.prefix}orders"
-    bench.make("Topic", "orders", {"journalRef": {"name": "main"}, "topicName": name})
-    bench.reconcile("Topic", "orders")
+    name = bench.make_topic("orders")
     for kind, one in (("Topic", "orders"), ("Journal", "main")):
         bench.server.http.delete(bench.url(kind, one)).raise_for_status()
         assert bench.server.http.get(bench.url(kind, one)).status_code == 404
