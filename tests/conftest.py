@@ -6,6 +6,7 @@ import contextlib
 import gc
 import io
 import json
+import logging
 import os
 import random
 import shutil
@@ -32,6 +33,7 @@ from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
 from mailboat.journal.memory import MemoryJournal
 from mailboat.telemetry.exposition import AgentMetrics
+from mailboat.telemetry.logs import AUDIT_LOGGER
 from support.fake_control import FakeArchive, FakeControl, FakeHealth
 from support.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
 from support.s3_server import S3Server, S3ServerSettings
@@ -100,6 +102,19 @@ def _no_settings_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PY_COLORS"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_logs_configured_by_others() -> Iterator[None]:
+    """What a test sets up for the logs of a process ends with it: the next ones go by the levels that Python has."""
+    root = logging.getLogger()
+    handlers = set(root.handlers)
+    levels = {logger: logger.level for logger in (root, *map(logging.getLogger, ("mailboat", AUDIT_LOGGER)))}
+    yield
+    for handler in set(root.handlers) - handlers:
+        root.removeHandler(handler)
+    for logger, level in levels.items():
+        logger.setLevel(level)
 
 
 KAFKA_USERS = {"alice": "alice-secret"}

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -44,22 +43,12 @@ class Lines:
 
 
 @pytest.fixture
-def restored() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("", "mailboat", "mailboat.audit")]
-    handlers, levels = list(loggers[0].handlers), [logger.level for logger in loggers]
-    yield
-    loggers[0].handlers[:] = handlers
-    for one, level in zip(loggers, levels, strict=True):
-        one.setLevel(level)
-
-
-@pytest.fixture
-def as_json(restored: None) -> Lines:
+def as_json() -> Lines:
     return Lines(LogsConfig(LogFormat.JSON, "info"))
 
 
 @pytest.fixture
-def as_text(restored: None) -> Lines:
+def as_text() -> Lines:
     return Lines(LogsConfig(LogFormat.CONSOLE, "info"))
 
 
@@ -175,7 +164,7 @@ def test_lines_that_tell_what_happened_are_never_left_out(as_json: Lines) -> Non
     assert as_json.documents()[0]["audit"] == {"caller": "ann", "status": 200}
 
 
-def test_audit_lines_are_written_at_any_level(restored: None) -> None:
+def test_audit_lines_are_written_at_any_level() -> None:
     lines = Lines(LogsConfig(LogFormat.JSON, "error"))
     logging.getLogger("mailboat.audit").info("%s", "cleared")
     assert [line["message"] for line in lines.documents()] == ["cleared"]
@@ -188,7 +177,7 @@ def test_warnings_without_a_text_of_their_own_are_told_apart_by_their_values(as_
     assert [line["message"] for line in as_json.documents()] == ["one", "one: away", "two", "two: away"]
 
 
-def test_a_process_that_is_no_agent_names_none_in_its_lines(restored: None) -> None:
+def test_a_process_that_is_no_agent_names_none_in_its_lines() -> None:
     stream = io.StringIO()
     configure_logs(LogsConfig(LogFormat.JSON), None, ManualClock(), stream)
     _LOG.warning("lost", extra={"publisher": "author"})
@@ -234,7 +223,7 @@ def test_configuring_again_replaces_the_handler(as_json: Lines) -> None:
     assert [line["message"] for line in again.documents()] == ["once"]
 
 
-def test_a_level_that_is_none_is_refused(restored: None) -> None:
+def test_a_level_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="one of debug, info, warning, error"):
         configure_logs(LogsConfig(level="loud"), "author", ManualClock())
 
@@ -251,7 +240,8 @@ def test_a_subscribers_trouble_is_told_once_for_each_change_and_its_end_once(cap
     state_logger.given_up(SubscriberStatistics(attempts=4, next_offset=Offset(10), cause=cause))
     state_logger.progressed(current)
     state_logger.given_up(SubscriberStatistics(attempts=1, next_offset=Offset(11), cause=cause))
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+    records = [record for record in caplog.records if record.name == StateLogger.__module__]
+    assert [(record.levelname, record.getMessage()) for record in records] == [
         ("INFO", "web has caught up"),
         ("WARNING", "web could not import a package, attempt 1: no space left"),
         ("WARNING", "web waits: no space left"),
@@ -259,7 +249,7 @@ def test_a_subscribers_trouble_is_told_once_for_each_change_and_its_end_once(cap
         ("INFO", "web has caught up"),
         ("WARNING", "web gave a package up after 1 attempt: no space left"),
     ]
-    told = caplog.records[3].__dict__
+    told = records[3].__dict__
     assert (told["subscriber"], told["offset"], told["error"], told["path"]) == ("web", 9, "StorageFull", "/a")
 
 
