@@ -144,12 +144,12 @@ def test_an_interrupt_after_closing_touches_nobodys_descriptor(bell: Path, tmp_p
 
 
 def test_a_listener_that_no_one_closed_leaves_no_descriptors(bell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipes: set[int] = set()
+    pipes: set[tuple[int, int]] = set()
     make_pipe = os.pipe
 
     def noted_pipe() -> tuple[int, int]:
         pipe = make_pipe()
-        pipes.add(os.fstat(pipe[0]).st_ino)
+        pipes.add(file_of(os.fstat(pipe[0])))
         return pipe
 
     monkeypatch.setattr(os, "pipe", noted_pipe)
@@ -157,12 +157,17 @@ def test_a_listener_that_no_one_closed_leaves_no_descriptors(bell: Path, monkeyp
         Listener(bell).arm()
     assert len(pipes) == 20
     # Other descriptors are none of its business: threads of clients that other tests left may open some meanwhile.
-    assert {*pipes, bell.stat().st_ino} & inodes_of_open_files() == set()
+    assert {*pipes, file_of(bell.stat())} & open_files() == set()
 
 
-def inodes_of_open_files() -> set[int]:
+def file_of(found: os.stat_result) -> tuple[int, int]:
+    """The number alone may be another file's on another file system."""
+    return found.st_dev, found.st_ino
+
+
+def open_files() -> set[tuple[int, int]]:
     found = set()
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # closed meanwhile, such as the folder itself
-            found.add(descriptor.stat().st_ino)
+            found.add(file_of(descriptor.stat()))
     return found
