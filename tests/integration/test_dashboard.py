@@ -34,7 +34,7 @@ from mailboat.model.jobs import NewJob, QueueSettings, parse_pattern, parse_topi
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.wait import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat_operator.fleet_page import FleetPage, Look
 from mailboat_operator.fleet_status import AgentState, merge_states
 from playwright.sync_api import Browser, Page, Route, expect
@@ -375,20 +375,33 @@ def test_streams_that_end_at_once_are_opened_with_growing_pauses(page: Page, ser
     assert milliseconds[3] - milliseconds[2] >= 2000, milliseconds  # after 500 and 1000
 
 
+COUNT_READS = """
+globalThis.reads = 0;
+const read = ReadableStreamDefaultReader.prototype.read;
+ReadableStreamDefaultReader.prototype.read = async function () {
+  const found = await read.call(this);
+  globalThis.reads += 1;
+  return found;
+};"""
+"""What the page has read of its streams, heartbeats too."""
+
+
 def test_page_is_stale_since_the_last_heartbeat(page: Page, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events come with changes only: the last one of an idle fleet may be hours old when the agent hangs."""
     monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 0.2)
     page.clock.install(time=NOW)
+    page.add_init_script(COUNT_READS)
     page.goto(serve(fleet()).url)
     expect(page.get_by_text("live as local")).to_be_visible()
     page.clock.fast_forward("00:30")  # less than the page waits for a heartbeat
-    idle_until = page.evaluate("new Date().toLocaleTimeString('en-GB')")
+    idle_until, read = page.evaluate("[new Date().toLocaleTimeString('en-GB'), reads]")
     with page.expect_request("**/api/v1/events"):  # aborted without an answer
-        page.wait_for_timeout(1000)  # a heartbeat comes
+        wait_until(lambda: page.evaluate("reads") > read, "a heartbeat")
         monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 1000.0)
         page.route("**/api/v1/**", lambda route: route.abort())
         page.wait_for_timeout(500)
         page.clock.fast_forward("00:45")
+    expect(page.get_by_role("alert")).to_contain_text("stale since")
     [alert] = page.get_by_role("alert").all_inner_texts()
     assert idle_until <= alert.removeprefix("stale since ").partition(",")[0], alert
 
