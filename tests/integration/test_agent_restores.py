@@ -135,6 +135,7 @@ def test_a_target_may_be_named_as_in_the_configuration(tmp_path: Path) -> None:
 def test_a_restore_that_cannot_succeed_is_refused_before_the_subscriber_stops(fleet: Fleet) -> None:
     other = f"sqlite:{fleet.folder / 'pool'}"
     with fleet.served() as (process, client):
+        wait_until(lambda: process.readiness().ready)
         with pytest.raises(SnapshotMissingError, match="no snapshot blob:none"):
             client.restore_snapshot("none", fleet.target, is_replacing=True)
         with pytest.raises(UsageError, match="no subscriber of this agent imports into") as refused:

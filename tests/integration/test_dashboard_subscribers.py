@@ -35,8 +35,8 @@ from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from playwright.sync_api import Page, expect
 from support.browser import barriers, chromium, page_in
 
-KNOWN = [(0, 3), (0, 0), (3, 0), (None, None)]
-"""Lags and failed packages of the subscribers, in the order of the configuration."""
+KNOWN = [(0, 3, "current"), (0, 0, "current"), (3, 0, "waiting-for ghost"), (None, None, "stopped")]
+"""Lags, failed packages and states of the subscribers, in the order of the configuration."""
 
 VERBS = {"viewer": Verb.VIEW, "worker": Verb.WORK}
 
@@ -72,7 +72,7 @@ def subscriber_agent(folder: Path, http: HttpConfig) -> Iterator[tuple[AgentProc
         own, history = process.own, process.history
         assert own is not None
         assert history is not None
-        wait_until(lambda: [(subscriber.lag, subscriber.given_up) for subscriber in own.status().subscribers] == KNOWN)
+        wait_until(lambda: [(one.lag, one.given_up, one.state) for one in own.status().subscribers] == KNOWN)
         history.sample()  # as every ten seconds
         yield process, server.url
         server.stop(Deadline(SystemClock(), 5.0))
@@ -265,12 +265,14 @@ def test_invalid_commands_are_refused(
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/plain; charset=json"])
 def test_commands_of_forms_are_refused(kind: str, agent: tuple[AgentProcess, str]) -> None:
-    form = httpx2.post(f"{agent[1]}/api/v1/subscribers/free/suspend", content="{}", headers={"content-type": kind})
+    place, headers = f"{agent[1]}/api/v1/subscribers/free/suspend", {"content-type": kind}
+    form = httpx2.post(place, content="{}", headers=headers, timeout=PATIENCE_SECONDS)
     assert form.json()["detail"] == f"the body must be JSON, but the header Content-Type is {kind!r}"
 
 
 def test_commands_to_later_packages_are_refused(agent: tuple[AgentProcess, str]) -> None:
-    removed = httpx2.delete(f"{agent[1]}/api/v1/publishers/author/queues/staged/items?id=package-0@1")
+    items = f"{agent[1]}/api/v1/publishers/author/queues/staged/items"
+    removed = httpx2.delete(f"{items}?id=package-0@1", timeout=PATIENCE_SECONDS)
     assert (removed.status_code, removed.json()["title"]) == (400, "RemovalRefused")
 
 
