@@ -115,7 +115,7 @@ def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(
                 lambda: {subscriber.name for subscriber in control.status().subscribers} == EDGES, "both to be known"
             )
             last = max(load.accepted.values(), key=lambda one: one.offset)
-            done = control.distribution("author", last.package_id, wait_seconds=60.0)
+            done = control.distribution("author", last.package_id, wait_seconds=PATIENCE_SECONDS)
             assert (done.state, set(done.imported)) == ("distributed", EDGES)
     finally:
         assert "Traceback" not in agent.end()

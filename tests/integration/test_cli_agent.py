@@ -132,7 +132,7 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
         lambda: {subscriber["name"] for subscriber in ask(author, "status")["subscribers"]} == {"golden", "edge"}
     )
 
-    done = mailboat("--url", author.url, "publish", "/en", "/index.html", "--wait", "30")
+    done = mailboat("--url", author.url, "publish", "/en", "/index.html", "--wait", "120")
     assert (done.returncode, done.stdout.splitlines()[1].partition(" in ")[0]) == (0, "imported by 2/2"), done.stderr
     assert (tmp_path / "edges" / "golden" / "en" / "news.html").read_text() == "<h1>en/news.html</h1>"
 
@@ -148,10 +148,11 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
     refused = mailboat("--url", author.url, "queues", "clear", "edge", "--yes")
     assert (refused.returncode, "QueueNotClearable" in refused.stderr) == (1, True)
 
-    dropped = mailboat("--url", author.url, "queues", "remove", "golden", str(wrong["offset"]), "--yes", "--wait", "30")
+    removal = ("queues", "remove", "golden", str(wrong["offset"]), "--yes", "--wait", "120")
+    dropped = mailboat("--url", author.url, *removal)
     assert (dropped.returncode, dropped.stdout) == (0, f"golden: 1 package dropped, up to offset {wrong['offset']}\n")
-    assert mailboat("--url", author.url, "publish", "/index.html", "--wait", "30").returncode == 0
-    told = mailboat("--url", author.url, "distributions", "get", "wrong", "--wait", "30", "-o", "json")
+    assert mailboat("--url", author.url, "publish", "/index.html", "--wait", "120").returncode == 0
+    told = mailboat("--url", author.url, "distributions", "get", "wrong", "--wait", "120", "-o", "json")
     found = json.loads(told.stdout)
     assert (told.returncode, found["state"], found["imported"], found["removed"]) == (1, "incomplete", [], ["golden"])
     assert found["skipped"] == [{"subscriber": "edge", "reason": "staged", "golden": "golden"}]
@@ -168,7 +169,7 @@ def test_a_killed_agent_goes_on_where_it_was(author: Agent, write: Any, start: A
     config = write("edges", {"subscribers": [{"name": "edge", "target": "files:edge"}]})
     first = start(config)
     wait_until(lambda: bool(ask(author, "status")["subscribers"]))
-    assert mailboat("--url", author.url, "publish", "/en", "--wait", "30").returncode == 0
+    assert mailboat("--url", author.url, "publish", "/en", "--wait", "120").returncode == 0
     assert first.stop(signal.SIGKILL) == -signal.SIGKILL
     ask(author, "publish", "/index.html")
     identity = (tmp_path / "edges" / "instance").read_text()
@@ -355,10 +356,10 @@ def test_a_member_of_a_shared_pool_serves_the_lag_that_keda_asks_for(
         return [float(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith(METRIC)]
 
     wait_until(lambda: lags() == [0, 0])
-    ask(author, "subscribers", "suspend", "web", "--wait", "30")
+    ask(author, "subscribers", "suspend", "web", "--wait", "120")
     ask(author, "publish", "/en")
     wait_until(lambda: lags() == [1, 1])
-    ask(author, "subscribers", "resume", "web", "--wait", "30")
+    ask(author, "subscribers", "resume", "web", "--wait", "120")
     wait_until(lambda: lags() == [0, 0])
     assert [member.stop() for member in members] == [0, 0]
     assert (tmp_path / "shared/en/news.html").read_text() == "<h1>en/news.html</h1>"

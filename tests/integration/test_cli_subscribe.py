@@ -195,7 +195,7 @@ def test_ctrl_c_ends_a_subscriber_cleanly(start: Start, tmp_path: Path) -> None:
 def test_a_running_subscriber_is_seen_and_waited_for(boat: Any, start: Start, site: Path, tmp_path: Path) -> None:
     process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
     until_current(process)
-    ran = boat.do("publish", site, "/", "--wait", "60")
+    ran = boat.do("publish", site, "/", "--wait", "120")
     assert ran.lines[-1].startswith("imported by 1/1 in ")
     (seen,) = boat.json("status")["subscribers"]
     assert (seen["name"], seen["next_offset"], seen["lag"]) == ("web", 1, 0)
@@ -347,7 +347,7 @@ def test_waiting_tells_who_gave_a_package_up(boat: Any, start: Start, site: Path
     (other.home / "journal.db").unlink()
     (other.home / "journal.db").symlink_to(boat.home / "journal.db")  # one log, but blobs that no one shares
     until_current(start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--max-retries", "0", "-o", "json"))
-    ran = other.run("publish", site, "/", "--wait", "60")
+    ran = other.run("publish", site, "/", "--wait", "120")
     assert (ran.code, ran.lines[-2]) == (1, ran.lines[-2])
     assert ran.lines[-1].startswith("  given up by web: BlobMissing: ")
 
@@ -381,7 +381,7 @@ def test_waiting_goes_on_over_answers_that_cannot_be_understood(
     boat: Any, start: Start, site: Path, tmp_path: Path
 ) -> None:
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
-    process = start("publish", site, "/", "--wait", "60", "-o", "json")
+    process = start("publish", site, "/", "--wait", "120", "-o", "json")
     wait_until(lambda: boat.json("journal", "topics")[0]["next_offset"] == 1, "the publisher to wait")
     append_nonsense(boat)
     boat.do("subscribe", "web", "--until", "caught-up")

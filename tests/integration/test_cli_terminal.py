@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]
 
@@ -43,7 +43,7 @@ class Terminal:
 
     def end(self) -> tuple[int, str, str]:
         """Exit code, standard output, and what the terminal showed."""
-        out, _ = self.process.communicate(timeout=60)
+        out, _ = self.process.communicate(timeout=PATIENCE_SECONDS)
         seen = -1
         while seen < len(self.shown):
             seen = len(self.shown)
@@ -73,7 +73,7 @@ def test_publish_of_changes_shows_bytes_of_both_phases(boat: Any, site: Path) ->
 def test_wait_shows_a_live_count_and_ctrl_c_says_what_is_published(boat: Any, site: Path, tmp_path: Path) -> None:
     boat.do("publish", site, "/0.bin")
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
-    terminal = Terminal(boat.home, "publish", "--source", site, "/1.bin", "--wait", "60")
+    terminal = Terminal(boat.home, "publish", "--source", site, "/1.bin", "--wait", "120")
     wait_until(lambda: "imported by 0/1 subscribers; waited" in terminal.read())
     terminal.process.send_signal(signal.SIGINT)
     code, out, shown = terminal.end()

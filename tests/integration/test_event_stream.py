@@ -89,7 +89,8 @@ def test_change_reaches_a_client_and_it_resumes_after_it(control: FakeControl, s
 def test_packed_stream_is_small_and_each_event_arrives_whole(serve: Any) -> None:
     control = FakeControl(*(FakeSubscriber(f"edge-{number}") for number in range(200)))
     url = f"{serve(control).url}/api/v1/events"
-    plain = len(httpx2.get(url, params={"follow": False}, headers={"Accept-Encoding": "identity"}).content)
+    whole = {"params": {"follow": False}, "headers": {"Accept-Encoding": "identity"}}
+    plain = len(httpx2.get(url, **whole, timeout=PATIENCE_SECONDS).content)
     with httpx2.stream("GET", url, headers={"Accept-Encoding": "gzip"}, timeout=PATIENCE_SECONDS) as answer:
         assert answer.headers["Content-Encoding"] == "gzip"
         unpack, text, packed = zlib.decompressobj(zlib.MAX_WBITS | 16), b"", 0

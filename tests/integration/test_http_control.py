@@ -231,7 +231,7 @@ def test_waiting_ends_as_soon_as_everyone_has_it(control: FakeControl, client: H
 
     timer = threading.Timer(0.05, import_it)
     timer.start()
-    assert client.distribution("author", made.package_id, wait_seconds=50.0).state == "distributed"
+    assert client.distribution("author", made.package_id, wait_seconds=PATIENCE_SECONDS).state == "distributed"
     timer.join()
 
 

@@ -303,7 +303,8 @@ def test_verbs_decide_who_adds_works_and_commands(journal: MemoryJournal, serve:
     for needed, (method, path, body) in calls.items():
         for verb in Verb:
             headers = {"Authorization": f"Bearer token-{verb.value}"}
-            answer = httpx2.request(method, f"{url}/api/v1{path}", json=body, headers=headers, verify=False)
+            place, sent = f"{url}/api/v1{path}", {"json": body, "headers": headers}
+            answer = httpx2.request(method, place, **sent, timeout=PATIENCE_SECONDS, verify=False)
             assert (answer.status_code == 403) == (verb not in (needed, Verb.ADMIN)), (path, verb, answer.text)
 
 
@@ -321,9 +322,8 @@ def test_verbs_decide_who_adds_works_and_commands(journal: MemoryJournal, serve:
     ],
 )
 def test_hostile_jobs_are_refused_and_nothing_is_added(client: HttpControl, body: str, status: int) -> None:
-    answer = httpx2.post(
-        f"{client.url}/api/v1/jobs", content=body, headers={"Content-Type": "application/json"}, timeout=30
-    )
+    place, headers = f"{client.url}/api/v1/jobs", {"Content-Type": "application/json"}
+    answer = httpx2.post(place, content=body, headers=headers, timeout=PATIENCE_SECONDS)
     assert answer.status_code == status, answer.text
     assert client.jobs.list_jobs(JobFilter()).items == ()
 

@@ -111,7 +111,8 @@ class Setting:
         token: str | None = None,
         **changes: object,
     ) -> EventDelivery:
-        sender = WebhookSender(WebhookConfig(name, **changes), url or self.receiver.url, token)
+        config = WebhookConfig(name, **{"timeout_seconds": PATIENCE_SECONDS, **changes})  # type: ignore[arg-type]
+        sender = WebhookSender(config, url or self.receiver.url, token)
         source = source or PackageEvents(self.journal, AUTHOR, chosen)
         ports = DeliveryPorts(self.journal, memory or self.memory, self.clock, source, sender)
         made = EventDelivery(EventReceiver(AUTHOR, name), ports)
@@ -319,7 +320,7 @@ def test_a_url_that_can_not_be_posted_to_is_refused(url: str) -> None:
 )
 def test_retry_after_is_read_as_seconds_or_a_date(receiver: Receiver, text: str, seconds: float | None) -> None:
     receiver.answers = [(503, {"Retry-After": text.encode().decode("latin-1")})]
-    poster = WebhookClient(receiver.url, {}, 5.0)
+    poster = WebhookClient(receiver.url, {}, PATIENCE_SECONDS)
     assert poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC)) == Answer(503, seconds)
     poster.close()
 
@@ -335,7 +336,7 @@ def test_a_receiver_that_talks_nonsense_is_unreachable() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        poster = WebhookClient(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 5.0)
+        poster = WebhookClient(f"http://127.0.0.1:{server.getsockname()[1]}", {}, PATIENCE_SECONDS)
         with pytest.raises(WebhookUnreachableError):
             poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC))
         poster.close()
@@ -354,7 +355,7 @@ def test_an_idle_connection_that_the_receiver_closed_fails_no_post() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        poster = WebhookClient(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 5.0)
+        poster = WebhookClient(f"http://127.0.0.1:{server.getsockname()[1]}", {}, PATIENCE_SECONDS)
         for _ in range(2):
             assert poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC)).status == 204
         poster.close()

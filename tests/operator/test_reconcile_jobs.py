@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import httpx2
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.operator_harbour import Harbour
 
 PUBLISHER_REF = {"publisherRef": {"name": "author"}}
@@ -33,9 +34,8 @@ def is_there(harbour: Harbour, kind: str, name: str, root: str) -> bool:
 def add_job(harbour: Harbour) -> None:
     order = {"jobs": [{"topic": "purge.cdn", "data": {}}]}
     headers = {"Authorization": f"Bearer {harbour.token}"}
-    httpx2.post(
-        f"{harbour.url}/api/v1/jobs", json=order, headers=headers, trust_env=False, verify=False
-    ).raise_for_status()
+    with httpx2.Client(headers=headers, timeout=PATIENCE_SECONDS, trust_env=False, verify=False) as http:
+        http.post(f"{harbour.url}/api/v1/jobs", json=order).raise_for_status()
 
 
 def delete(harbour: Harbour, kind: str, name: str) -> None:
