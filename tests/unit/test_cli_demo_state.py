@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.cli.demo.configurations import CHECK, DemoSetting, write_configurations
-from mailboat.cli.demo.demo_command import is_at_terminal, is_enter_pressed
+from mailboat.cli.demo.demo_command import is_enter_pressed
 from mailboat.cli.demo.demo_state import (
     AUTHOR,
     GOLDEN,
@@ -279,11 +279,6 @@ def test_a_file_that_another_file_system_holds_is_copied(tmp_path: Path, monkeyp
 def test_what_the_demo_says_of_the_status_fits_what_still_runs() -> None:
     assert standing_text(is_embedded=True).endswith("on disk: nothing runs any more")
     assert standing_text(is_embedded=False).endswith("on the servers: the agents have ended")
-
-
-def test_a_demo_without_standard_input_is_at_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", None)  # `mailboat demo <&-`
-    assert not is_at_terminal()
 
 
 def test_a_demo_that_stays_ends_when_its_terminal_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from mailboat.cli.terminal_line import TerminalLine
+from mailboat.cli.terminal_line import TerminalLine, is_in_foreground
 from mailboat.cli.transfer import TransferProgress, file_bytes, folder_bytes
 
 
@@ -47,6 +47,10 @@ def test_size_of_a_folder_or_of_paths_in_it(tmp_path: Path) -> None:
     assert folder_bytes("sqlite:x.db") is None
     assert file_bytes(tmp_path / "2") == 5
     assert file_bytes(tmp_path / "missing") is None
+
+
+def test_a_stream_that_the_caller_closed_is_no_terminal() -> None:
+    assert not is_in_foreground(None)  # `mailboat demo <&-`
 
 
 def test_terminal_line_is_replaced_and_cleared() -> None:

@@ -122,7 +122,7 @@ def _row(one: DistributionView, now: datetime) -> list[str]:
         one.action,
         f"{paths} … {count} paths" if count > 1 else paths,
         one.state,
-        f"{len(one.imported)} of {_directory(one)}",
+        f"{len(one.imported)} of {_follower_count(one)}",
         one.request_id or ABSENT,
     ]
 
@@ -161,7 +161,7 @@ def waited_for(
 def waiting_text(one: DistributionView, waited_seconds: float, seconds: float) -> str:
     """How far a package is that is waited for."""
     waited = f"waited {seconds_text(waited_seconds)} of {seconds_text(seconds)}"
-    return f"imported by {len(one.imported)}/{_directory(one)} subscribers; {waited}"
+    return f"imported by {len(one.imported)}/{_follower_count(one)} subscribers; {waited}"
 
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:
@@ -204,13 +204,13 @@ def end_by(views: Sequence[DistributionView]) -> None:
     Raises: typer.Exit with 1 where a subscriber that follows the publisher will not import one, or may not have; else
         with 3 where one has still to import it, or none is known.
     """
-    if any(len(view.imported) + len(view.waiting) < _directory(view) for view in views):
+    if any(len(view.imported) + len(view.waiting) < _follower_count(view) for view in views):
         raise typer.Exit(NOT_IMPORTED_EXIT_CODE)
-    if any(view.waiting or not _directory(view) for view in views):
+    if any(view.waiting or not _follower_count(view) for view in views):
         raise typer.Exit(NOT_YET_EXIT_CODE)
 
 
-def _directory(one: DistributionView) -> int:
+def _follower_count(one: DistributionView) -> int:
     """How many subscribers follow the publisher."""
     missed = len(one.removed) + len(one.failed) + len(_passed(one)) + len(one.unknown)
     return len(one.imported) + len(one.waiting) + missed
@@ -279,7 +279,7 @@ def followed(control: Control, views: Sequence[DistributionView], seconds: float
 
 def followed_lines(found: Followed) -> Iterator[str]:
     """The subscribers that have a package and those that lack it, for the command that published it."""
-    one, total = found.view, _directory(found.view)
+    one, total = found.view, _follower_count(found.view)
     if not total:
         yield "no subscriber is known; nothing to wait for"
         return

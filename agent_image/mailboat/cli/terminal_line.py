@@ -12,6 +12,16 @@ from typing import TextIO
 from mailboat.printable import printable
 
 
+def is_in_foreground(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal, and this process not in its background (`mailboat subscribe … &`)."""
+    if stream is None or not stream.isatty():  # None: closed by the caller (`<&-`)
+        return False
+    try:
+        return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
+    except OSError:  # no controlling terminal: no other process uses it either
+        return True
+
+
 class TerminalLine:
     """The line that the cursor is in."""
 
@@ -27,13 +37,8 @@ class TerminalLine:
         return self._is_terminal
 
     def can_show(self) -> bool:
-        """Whether the line is ours: on a terminal, and not in the background (`mailboat subscribe … &`)."""
-        if not self._is_terminal:
-            return False
-        try:
-            return os.tcgetpgrp(self._into.fileno()) == os.getpgrp()
-        except OSError:  # no controlling terminal: no other process writes to it either
-            return True
+        """Whether the line is ours now: a shell may move the process to the background and back."""
+        return is_in_foreground(self._into)
 
     def show(self, text: str) -> None:
         """Replace the line, cut to the terminal's width."""

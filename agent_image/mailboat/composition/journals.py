@@ -44,7 +44,6 @@ def make_journal(home: Home, clock: Clock) -> None:
 
 
 def _open_file(home: Home, clock: Clock) -> Journal:
-
     try:
         return SqliteJournal(home.journal_path, clock)
     except JournalMissingError as error:

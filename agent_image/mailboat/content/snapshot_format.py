@@ -1,8 +1,9 @@
 """Snapshots: a target's content with its position in one file. New targets start from them near the log's end.
 
 The file is a frame around a package (`docs/formats/snapshot.md`): what it stands for, the package, what that came to,
-and a SHA-256 of it all, which is checked before anything of it is believed. `open_view` gives a target's content and
-position as one, also while a subscriber imports into it, where the kind of target can do so. The codec is the caller's.
+and a SHA-256 of it all, which is checked before anything of it is believed. `opened_view` of `content/views.py` gives
+a target's content and position as one, also while a subscriber imports into it, where the kind of target can do so.
+The codec is the caller's.
 """
 
 from __future__ import annotations

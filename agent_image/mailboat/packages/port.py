@@ -41,7 +41,7 @@ class PackageContents:
             Larger ones are named by digest and must be in the blob store already, unless `is_self_contained`.
         is_self_contained: Carry every binary in the package: for export, or where there is no blob store.
         refuse_collisions: Refuse two names in one folder as readers do, see `LimitsConfig`.
-        properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …; and
+        properties: What the format may note of the package: `name`, `group`, `version`, …; and
             `xmlns:<prefix>`, the namespace of a prefix.
         namespaces: What the source says of prefixes that are not generally known; may grow while `nodes` are read.
             None if it makes none known, and will not.

@@ -24,7 +24,7 @@ from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
 
 
 class SweepCounts(Protocol):
-    """What upkeep came to in this process; see the record of that name in `maintenance/schedule.py`."""
+    """What upkeep came to in this process; see `UpkeepFigures` in `maintenance/schedule.py`."""
 
     expired: int
     sweeps: int

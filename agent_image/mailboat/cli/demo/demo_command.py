@@ -39,6 +39,7 @@ from mailboat.cli.demo.source_copy import SkippedEntries, copy_content
 from mailboat.cli.options import command
 from mailboat.cli.output import Output, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.cli.terminal_line import is_in_foreground
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, create_home, parse_config
 from mailboat.composition.places import check_folder_place
@@ -174,7 +175,6 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
 
 
 def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> DemoOutcome:
-
     folder, skipped = copy_content(source, home.path / "source")
     with closing(open_source(str(folder))) as opened:
         found = survey(opened.walk(ROOT))
@@ -202,7 +202,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> D
             control=control,
         )
         run = DemoRun(plan, screen, SystemClock())
-        can_press = is_at_terminal()
+        can_press = is_in_foreground(sys.stdin)
         with run.play() as state:
             held = {follower.name: _held_by_target(follower.target) for follower in state.followers}
             is_embedded = not options.storage
@@ -231,17 +231,7 @@ def _held_by_target(target: str) -> Held:
 
 def _is_watched(session: Session) -> bool:
     """Whether a person is there who sees the dashboard's address and can end the demo."""
-    return session.output is Output.TABLE and is_at_terminal() and sys.stdout.isatty()
-
-
-def is_at_terminal() -> bool:
-    """Whether lines from a terminal are for this process: not in the background (`mailboat demo &`)."""
-    if sys.stdin is None or not sys.stdin.isatty():  # None: closed (`<&-`)
-        return False
-    try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:  # no controlling terminal: no other process reads it either
-        return True
+    return session.output is Output.TABLE and is_in_foreground(sys.stdin) and sys.stdout.isatty()
 
 
 def is_enter_pressed() -> bool:
@@ -270,7 +260,6 @@ def _is_free(port: int) -> bool:
 
 
 def _agents(home: Path, subscribers: int) -> list[DemoProcess]:
-
     targets = home / "targets"
     targets.mkdir()
     kinds = itertools.cycle(KINDS)
@@ -292,7 +281,6 @@ def _heaviest(found: Survey) -> str:
 
 
 def _opening_lines(source: Path, found: Survey, subscribers: int, home: Path) -> list[str]:
-
     size = f"{count_text(found.files, 'file')}, {bytes_text(found.content_bytes)}"
     lines = [f"Publishing {source} ({size})", f"to {count_text(subscribers, 'subscriber')} through {home}"]
     if subscribers > 1:

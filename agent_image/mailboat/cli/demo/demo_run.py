@@ -1,7 +1,7 @@
 """Runs the demo: starts the processes, has the publisher asked, and follows the story of `demo_state.py`.
 
 Events come from one queue: children that are ready or end, and what `api_calls.py` requested and observed. Only the
-thread that calls `play` changes the board.
+thread that calls `play` changes the state.
 """
 
 from __future__ import annotations

@@ -35,13 +35,13 @@ class DemoOutcome:
     """What came out.
 
     Attributes:
-        board: Final state of all processes and subscribers.
-        found: What the source holds.
+        state: Final state of all processes and subscribers.
+        found: The source's files and folders, with their sizes.
         folder: What was published.
         home: The demo's home.
         url: Where the publisher's API listened, and listens when it is started again.
-        expected: What the source holds.
-        held: What each subscriber's target holds, by name.
+        expected: Digest and size of the source.
+        held: The same of each subscriber's target, by name.
         is_embedded: Whether journal and blobs are files of the home, instead of on servers.
     """
 

@@ -61,7 +61,7 @@ class NodeText(NamedTuple):
         texts: Their texts, in the same order.
         binaries: Values that travel as entries.
         elements: Names of the elements within: the order of children, if there is one.
-        marks: What processing instructions say, see `document.Mark`.
+        marks: What processing instructions say, see `ElementMark`.
         is_inner: Whether the document of a node above says it, where that matters: see `Node`.
     """
 

@@ -3,7 +3,7 @@
 Nodes come as a stream, parents first, and leave as soon as they can: what is open is the chain of nodes down to the
 current one, with the texts of their children so far. A document takes children in until it has `DOCUMENT_BYTES`; those
 after it get documents of their own in directories below, as Jackrabbit itself nests them. So memory depends on depth,
-not on the size of the tree. Marks (`document.Mark`) carry what FileVault's layout can't.
+not on the size of the tree. Marks (`ElementMark`) carry what FileVault's layout can't.
 """
 
 from __future__ import annotations
