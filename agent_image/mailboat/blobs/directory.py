@@ -162,6 +162,7 @@ class DirectoryBlobStore:
             store.folder(_DRAFTS) as drafts,
             Draft(drafts, self._file_mode) as draft,
         ):
+            # Always into a draft first: the digest, which names the blob, is known only when all was read.
             digest, length_bytes = _copy(content, draft.stream)
             check_expected(digest, expected)
             if not self._refresh(digest, length_bytes):
@@ -177,6 +178,7 @@ class DirectoryBlobStore:
             except FileNotFoundError:
                 raise blob_missing(digest, self.description) from None
             stored_bytes = os.fstat(source.fileno()).st_size
+        # A wrong length costs nothing to find here; the stream would report it after all of the blob was read.
         if stored_bytes != length_bytes:
             source.close()
             raise blob_corrupt(digest, f"has {stored_bytes} bytes, not the {length_bytes} promised")

@@ -65,14 +65,12 @@ class ReferenceCodec:
             raise ReferenceRefusedError(f"{text[:_SHOWN]!r} is not a blob reference")
         reference = BlobReference(bytes.fromhex(match[1]), int(match[2]))
         if self._key is not None:
-            self._verify(reference, match[3], self._key)
+            signature: str | None = match[3]
+            if signature is None:
+                raise ReferenceRefusedError(f"the reference {reference} is not signed")
+            if not hmac.compare_digest(signature, self._sign(str(reference), self._key)):
+                raise ReferenceRefusedError(f"the signature of the reference {reference} is wrong")
         return reference
-
-    def _verify(self, reference: BlobReference, signature: str | None, key: bytes) -> None:
-        if signature is None:
-            raise ReferenceRefusedError(f"the reference {reference} is not signed")
-        if not hmac.compare_digest(signature, self._sign(str(reference), key)):
-            raise ReferenceRefusedError(f"the signature of the reference {reference} is wrong")
 
     @staticmethod
     def _sign(text: str, key: bytes) -> str:

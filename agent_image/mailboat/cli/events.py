@@ -107,6 +107,7 @@ def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -
                         last_id = event.id or last_id
                         yield event
             except RetryableError as error:
+                # A first failure is most likely a wrong URL, which no wait corrects; a later one is a restart.
                 if not is_connected:
                     raise
                 session.note(f"{error}; connecting again in {pause:g} s")

@@ -52,6 +52,7 @@ class ProgressLine:
             return
         state = f"{statistics.phase} {statistics.attempts} {statistics.failed} {_redrive_texts(statistics)}"
         is_trouble = statistics.failed or statistics.still_given_up or statistics.cause is not None
+        # In the background of a terminal the shell and its user write: only trouble is worth a line among theirs.
         if state == self._state or (self._line.is_terminal and not is_trouble):
             return
         self._state = state

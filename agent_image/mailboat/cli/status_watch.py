@@ -47,6 +47,7 @@ class Keyboard:
         if not self._is_open or not select.select([self._handle], [], [], max(0.0, seconds))[0]:
             return ""
         keys = os.read(self._handle, _KEYS)
+        # An empty read is the end of the input, which `select` would report again and again.
         self._is_open = bool(keys)
         text = keys.decode(errors="ignore")
         return "" if len(text) > 1 and text.startswith("\x1b") else text  # an arrow key
@@ -61,6 +62,7 @@ def keyboard() -> Iterator[Keyboard | None]:
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     try:
+        # Not raw mode, which would make Ctrl-C a key.
         tty.setcbreak(handle)
         yield Keyboard(handle)
     finally:
@@ -135,6 +137,7 @@ class TerminalWatch:
                     for key in self._pressed(keys, due, selection):
                         selection = selection.pressed(key)
         finally:
+            # The alternate screen is gone with what it showed: the last status is printed where the shell goes on.
             if self._last is not None:
                 self._session.show(status_report(selection.applied(self._last), self._clock.now(), selection.order))
 

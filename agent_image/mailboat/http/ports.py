@@ -16,7 +16,6 @@ from fastapi.dependencies.models import Dependant
 from mailboat.api.control import Control
 from mailboat.api.orders import LONGEST_NAME, LONGEST_WAIT_SECONDS
 from mailboat.api.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
-from mailboat.api.records import document_of
 from mailboat.clock import Clock
 from mailboat.config.document import Verb
 from mailboat.control.event_feed import EventFeed
@@ -210,9 +209,3 @@ def _described_headers(headers: Mapping[str, str]) -> dict[str, Any]:
     """How headers of an answer are described, by their meanings."""
     described = {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
     return {"headers": described} if described else {}
-
-
-def example_of(record: Any) -> dict[str, Any]:
-    """An example, from a record."""
-    document: dict[str, Any] = document_of(record)
-    return document

@@ -116,11 +116,6 @@ class LogMarks:
         at = bisect.bisect_right(self._marks, offset, key=lambda mark: mark.offset)
         return self.total_bytes - (self._marks[at - 1].bytes_before if at else 0)
 
-    def appended_ms_at(self, offset: int) -> int | None:
-        """About when the record at an offset was appended; None where nothing is known so far back."""
-        at = bisect.bisect_right(self._marks, offset, key=lambda mark: mark.offset)
-        return self._marks[at - 1].appended_ms if at else None
-
     def _mark(self, record: Record) -> None:
         self._since_mark += 1
         self._last_ms = max(self._last_ms, record.appended_ms)  # clocks jump back

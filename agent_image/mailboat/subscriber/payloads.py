@@ -242,6 +242,7 @@ class Fetch:
             while not self._done.wait(_POLL_SECONDS):
                 check()
         except BaseException:
+            # The thread goes on, as its store may hang: what it still brings must be closed then.
             self.drop()
             raise
         if self._error is not None:

@@ -49,6 +49,7 @@ class BulkHistogram:
         """Upper bound → how many values up to it; and the sum of all."""
         with self._lock:
             counts, total = list(self._counts), self._sum
+        # Prometheus' buckets are cumulative: each counts what is in those before it, too.
         found, running = [], 0
         for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
             running += count

@@ -21,7 +21,7 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import AttemptOutcome, JobId, JobState, any_matches, offset_of, show_job_id
 from mailboat.model.positions import LogIdentity
-from mailboat.telemetry.notices import EventFilter, Foreign, Notice, NoticeReader, RecordNotices
+from mailboat.telemetry.notices import EventFilter, Notice, NoticeReader, RecordNotices, UntrustedText
 
 EVENT_TYPE: Final = "dev.mailboat.job.{}.v1"
 _ENDED_BADLY: Final = frozenset({JobState.GIVEN_UP, JobState.ERROR, JobState.STOPPED})
@@ -167,5 +167,5 @@ def _cloud_event(event: JobEvent, topic: str, key: str, event_id: str, log: JobT
 
 def _sentence(event: JobEvent, topic: str) -> list[str]:
     state = f": {event.state.label}" if event.kind is EventKind.CANCELLED else ""
-    parts: list[str] = [f"job {show_job_id(event.job)} ", Foreign(topic), f" {event.kind}{state}"]
-    return [*parts, " (", Foreign(event.reason), ")"] if event.reason else parts
+    parts: list[str] = [f"job {show_job_id(event.job)} ", UntrustedText(topic), f" {event.kind}{state}"]
+    return [*parts, " (", UntrustedText(event.reason), ")"] if event.reason else parts

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mailboat.config.receivers import EventSeverity, WebhookFormat
-from mailboat.telemetry.notices import Foreign, Notice
+from mailboat.telemetry.notices import Notice, UntrustedText
 
 CLOUD_EVENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 JSON_TYPE: Final = "application/json; charset=utf-8"
@@ -56,7 +56,7 @@ def _joined(parts: Sequence[str], foreign: Callable[[str], str]) -> str:
     """The parts as one text; what is too long ends after a whole part, so that no markup stays open."""
     found, length = list[str](), 0
     for part in parts:
-        text = foreign(part) if isinstance(part, Foreign) else part
+        text = foreign(part) if isinstance(part, UntrustedText) else part
         length += len(text)
         if length > _LONGEST_TEXT - 1:
             return f"{''.join(found)}…"
@@ -95,7 +95,7 @@ def _teams(notice: Notice) -> dict[str, object]:
     """
     runs: list[dict[str, Any]] = [{"type": "TextRun", "text": _SIGNS.get(notice.severity, "")}]
     for part in notice.text:
-        is_foreign = isinstance(part, Foreign)
+        is_foreign = isinstance(part, UntrustedText)
         run = {"type": "TextRun", "text": shown(part) if is_foreign else part}
         runs.append({**run, "fontType": "Monospace"} if is_foreign else run)
     card = {

@@ -18,7 +18,7 @@ from mailboat.model.positions import LogIdentity
 from mailboat.queues.queue_names import parse_queue_name
 
 
-class Foreign(str):
+class UntrustedText(str):
     """Text that a stranger may have written: a format shows it without markup, links and mentions."""
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class Notice(NamedTuple):
 
     Attributes:
         severity: How much it matters.
-        text: Its sentence in parts; each foreign part is `Foreign`.
+        text: Its sentence in parts; each foreign part is `UntrustedText`.
         document: The CloudEvent.
         where: Names it in the log.
     """

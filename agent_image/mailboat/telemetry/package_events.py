@@ -14,10 +14,10 @@ from mailboat.model.positions import LogIdentity
 from mailboat.telemetry.notices import (
     ALL_EVENTS,
     EventFilter,
-    Foreign,
     Notice,
     NoticeReader,
     RecordNotices,
+    UntrustedText,
     agent_of,
     missed_severity,
 )
@@ -85,9 +85,9 @@ def package_notice(event: DistributedEvent, raised_ms: int) -> Notice:
 
 
 def _sentence(event: DistributedEvent) -> list[str]:
-    parts: list[str] = [Foreign(event.pub_agent_name), ": "]
+    parts: list[str] = [UntrustedText(event.pub_agent_name), ": "]
     for number, path in enumerate(event.paths[:_NAMED]):
-        parts += [", "] * bool(number) + [Foreign(path)]
+        parts += [", "] * bool(number) + [UntrustedText(path)]
     more = len(event.paths) - _NAMED
     parts += ["a package"] * (not event.paths) + [f" and {more} more"] * (more > 0)
     parts.append(f" (offset {event.offset}) ")
@@ -95,7 +95,7 @@ def _sentence(event: DistributedEvent) -> list[str]:
         return [*parts, "is distributed to all subscribers"]
     parts.append("is missing at ")
     for number, missed in enumerate(event.missed[:_NAMED]):
-        parts += [", "] * bool(number) + [Foreign(agent_of(missed.subscriber)), f" ({missed.reason})"]
+        parts += [", "] * bool(number) + [UntrustedText(agent_of(missed.subscriber)), f" ({missed.reason})"]
     others = len(event.missed) - _NAMED
     return [*parts, *[f" and {others} more"] * (others > 0)]
 

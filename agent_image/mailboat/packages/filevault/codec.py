@@ -154,8 +154,7 @@ class FilevaultCodec:
         are_bytes_checked: bool = False,  # noqa: ARG002  # zip has a checksum for each entry, and none for the whole
     ) -> TreeChange:
         """Read a small package at once; everything is checked on return."""
-        reader = self._open(io.BytesIO(payload), limits, open_blob)
-        change = reader.change()
+        change = self.open(io.BytesIO(payload), limits, open_blob).change()
         return change._replace(records=list(change.records))
 
     def open(
@@ -167,9 +166,6 @@ class FilevaultCodec:
         are_bytes_checked: bool = False,  # noqa: ARG002  # as in `read_bytes`
     ) -> PackageReader:
         """Open a package of any size. The stream must stay open, and be this reader's alone."""
-        return self._open(stream, limits, open_blob)
-
-    def _open(self, stream: BinaryIO, limits: LimitsConfig, open_blob: OpenBinary | None) -> FilevaultReader:
         package = VaultPackage(open_archive(stream, limits), limits, self._reading)
         return FilevaultReader(package, open_blob)
 

@@ -104,8 +104,10 @@ def parse_values(text: str) -> ParsedValues:
         end = text.find("}")
         if end < 0:  # FileVault takes the rest for a String, without escapes
             return ParsedValues(kind, False, (text[1:],))
-        kind, is_reference = _named_type(text, end), text[1:end] == BINARY_REF
-        text = text[end + 1 :]
+        named = _TYPES.get(text[1:end])
+        if named is None:
+            raise ValueRefusedError(f"{text[:40]!r} does not begin with a known {{Type}}")
+        kind, is_reference, text = named, text[1:end] == BINARY_REF, text[end + 1 :]
     if text[:1] == "[":
         values = _split(text)
         is_multiple = True
@@ -166,14 +168,6 @@ def _normal_path(path: str) -> str | None:
         elif step not in (".", ""):
             steps.append(step)
     return ("/" if path.startswith("/") and steps else "") + "/".join(steps) or "."
-
-
-def _named_type(text: str, end: int) -> PropertyType:
-    """The type in braces before `end`. Raises: ValueRefusedError."""
-    named = _TYPES.get(text[1:end])
-    if named is None:
-        raise ValueRefusedError(f"{text[:40]!r} does not begin with a known {{Type}}")
-    return named
 
 
 def format_values(kind: PropertyType, values: Sequence[str], *, is_multiple: bool, is_reference: bool = False) -> str:
