@@ -25,6 +25,8 @@ LONG_FUNCTIONS: Mapping[str, str] = {}
 MANY_PARAMETERS: Mapping[str, str] = {}
 MANY_METHODS: Mapping[str, str] = {
     "agent_image/mailboat/api/archive.py:Archive": "a port: one method for each command on what is stored",
+    "agent_image/mailboat/api/control.py:Control": "a port: one method for each verb",
+    "agent_image/mailboat/api/job_control.py:JobControl": "a port: one method for each command on jobs",
     "agent_image/mailboat/jobs/job_queue.py:Queue": "one state machine: limits, order and counts of a queue",
     "agent_image/mailboat/jobs/table.py:JobTable": "columns, not records: one method reads each",
     "agent_image/mailboat/content/targets/tree_table.py:TreeTable": "one table: a statement each, the target decides",

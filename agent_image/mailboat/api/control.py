@@ -27,31 +27,22 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 
 
-class SubscriberRegistry(Protocol):
-    """Which subscribers count, and which of them import."""
+class Control(Protocol):
+    """What may be asked. Every method raises MailboatError; over HTTP it is the error that the agent met."""
 
-    def forget(self, subscriber: str) -> ForgottenView:
-        """Deregister a subscriber permanently: retention and queues stop accounting for it.
+    def status(self) -> StatusView:
+        """Journal, publishers, subscribers."""
+        ...
 
-        Raises: AgentMissingError; UsageError for one that runs.
+    def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
+        """Publish one request; durable when the call returns.
+
+        Raises:
+            AgentMissingError: There is no such publisher here.
+            ThrottledError: Subscribers lag, or this caller asks too much; the error says when to try again.
+            UsageError, RequestConflictError, SourceMissingError, …: as `Publisher.publish`.
         """
         ...
-
-    def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:
-        """Ask a subscriber to import nothing before it is resumed, or so many seconds have passed.
-
-        The command is durable when the call returns; the answer, which comes when no import runs, is waited for at most
-        `wait_seconds`. Raises: AgentMissingError; UsageError where several subscribers have the name.
-        """
-        ...
-
-    def resume(self, subscriber: str, wait_seconds: float = 0.0) -> CommandView:
-        """Ask a suspended subscriber to import again. Raises: as `suspend`."""
-        ...
-
-
-class Changes(Protocol):
-    """Several packages in one call, what changed in a publisher's source, and dry runs."""
 
     def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
         """Publish requests in order: reading the iterator publishes; each returned one is durable.
@@ -68,8 +59,8 @@ class Changes(Protocol):
         """Publish what changed below paths of the publisher's source since its last publish, deletes included.
 
         Reading the iterator publishes; each package is durable when it is returned, and none comes when nothing
-        changed. After an error, call it again: what was
-        published is not published twice, and the fact `published_before` counts it. Raises: as `distribute`.
+        changed. After an error, call it again: what was published is not published twice, and the fact
+        `published_before` counts it. Raises: as `distribute`.
         """
         ...
 
@@ -79,24 +70,6 @@ class Changes(Protocol):
 
     def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
         """What `publish_changed` would send. Changes nothing. Raises: as `publish_changed`."""
-        ...
-
-
-class Control(SubscriberRegistry, Changes, Protocol):
-    """What may be asked. Every method raises MailboatError; over HTTP it is the error that the agent met."""
-
-    def status(self) -> StatusView:
-        """Journal, publishers, subscribers."""
-        ...
-
-    def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
-        """Publish one request; durable when the call returns.
-
-        Raises:
-            AgentMissingError: There is no such publisher here.
-            ThrottledError: Subscribers lag, or this caller asks too much; the error says when to try again.
-            UsageError, RequestConflictError, SourceMissingError, …: as `Publisher.publish`.
-        """
         ...
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
@@ -154,6 +127,25 @@ class Control(SubscriberRegistry, Changes, Protocol):
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
         """Ask a subscriber to import given-up packages after all. Raises: AgentMissingError, UsageError."""
+        ...
+
+    def forget(self, subscriber: str) -> ForgottenView:
+        """Deregister a subscriber permanently: retention and queues stop accounting for it.
+
+        Raises: AgentMissingError; UsageError for one that runs.
+        """
+        ...
+
+    def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:
+        """Ask a subscriber to import nothing before it is resumed, or so many seconds have passed.
+
+        The command is durable when the call returns; the answer, which comes when no import runs, is waited for at most
+        `wait_seconds`. Raises: AgentMissingError; UsageError where several subscribers have the name.
+        """
+        ...
+
+    def resume(self, subscriber: str, wait_seconds: float = 0.0) -> CommandView:
+        """Ask a suspended subscriber to import again. Raises: as `suspend`."""
         ...
 
 

@@ -35,32 +35,11 @@ class JobFilter(NamedTuple):
     older_seconds: float | None = None
 
 
-class ScheduleControl(Protocol):
-    """What may be asked of schedules of jobs."""
+class JobControl(Protocol):
+    """What may be asked of jobs, their queues and schedules.
 
-    def schedules(self) -> Sequence[JobScheduleView]:
-        """All schedules, by name."""
-        ...
-
-    def schedule(self, schedule: str) -> JobScheduleView:
-        """One schedule. Raises: JobScheduleMissingError."""
-        ...
-
-    def set_schedule(self, schedule: Schedule) -> JobScheduleView:
-        """Create or replace a schedule; an equal one keeps its next due time. Raises: UsageError."""
-        ...
-
-    def remove_schedule(self, schedule: str) -> JobScheduleView:
-        """Remove a schedule; jobs that it added stay. Raises: JobScheduleMissingError."""
-        ...
-
-    def fire(self, schedule: str) -> JobStateView:
-        """Add the job of a schedule now; its next due time stays. Raises: JobScheduleMissingError."""
-        ...
-
-
-class JobControl(ScheduleControl, Protocol):
-    """What may be asked of jobs. Methods may be called from several threads, and raise MailboatError."""
+    Methods may be called from several threads, and raise MailboatError.
+    """
 
     def add(self, jobs: Sequence[NewJob]) -> Sequence[JobStateView]:
         """Add jobs; durable on return. One that repeats a request id or a unique value is an earlier job."""
@@ -108,4 +87,24 @@ class JobControl(ScheduleControl, Protocol):
 
     def clear(self, queue: str) -> QueueChangeView:
         """Drop all queued jobs of a queue. Raises: JobQueueMissingError."""
+        ...
+
+    def schedules(self) -> Sequence[JobScheduleView]:
+        """All schedules, by name."""
+        ...
+
+    def schedule(self, schedule: str) -> JobScheduleView:
+        """One schedule. Raises: JobScheduleMissingError."""
+        ...
+
+    def set_schedule(self, schedule: Schedule) -> JobScheduleView:
+        """Create or replace a schedule; an equal one keeps its next due time. Raises: UsageError."""
+        ...
+
+    def remove_schedule(self, schedule: str) -> JobScheduleView:
+        """Remove a schedule; jobs that it added stay. Raises: JobScheduleMissingError."""
+        ...
+
+    def fire(self, schedule: str) -> JobStateView:
+        """Add the job of a schedule now; its next due time stays. Raises: JobScheduleMissingError."""
         ...
