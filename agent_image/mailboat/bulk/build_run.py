@@ -118,6 +118,7 @@ def build_closing(group: ChangeGroup, codec: PackageCodec) -> BuiltBin:
 STORE_SECONDS: Final = 5.0
 """What was built is in the manifest at most so much later: a driver that dies loses only what is younger."""
 
+# Each lists the whole source again: of a source that changes all the time, a build would never end.
 FURTHER_ROUNDS: Final = 3
 """How often a build lists its source again because something of it was published, or changed, meanwhile."""
 

@@ -1,4 +1,4 @@
-"""One publisher agent of the control service: its counter, its throttle, and its line in the status."""
+"""One publisher agent of the control service: its batcher, its throttle, and its line in the status."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class PublisherService:
 
     def publish(self, request: DistributionRequest) -> Receipt:
         """Publish in the turn of the request's user. Raises: as `Control.distribute`."""
-        return self._counter().publish(self._admitted(request), request.user_id or _ANONYMOUS)
+        return self._batcher().publish(self._admitted(request), request.user_id or _ANONYMOUS)
 
     def publish_all(self, requests: Sequence[DistributionRequest]) -> Iterator[Receipt]:
         """Publish requests in order, several an append. Raises: as `Control.distribute_all`."""
-        batcher = self._counter()
+        batcher = self._batcher()
         with ExitStack() as opened:
             agent = opened.enter_context(batcher.alone())
             reads = any(request.action is Action.ADD for request in requests)
@@ -81,7 +81,7 @@ class PublisherService:
     def publish_changed(self, paths: Sequence[NodePath], user_id: str | None) -> Iterator[Receipt]:
         """Publish what changed below paths of the source. Raises: as `Control.publish_changed`."""
         self._throttle.admit(user_id or _ANONYMOUS, self.backlog())
-        batcher, phases = self._counter(), None if self._local is None else self._local.phases
+        batcher, phases = self._batcher(), None if self._local is None else self._local.phases
         with batcher.alone() as agent, closing(batcher.open_source()) as source:
             compared = None if phases is None else partial(phases.begin, "publishing")
             yield from agent.publish_changed(source, paths, user_id=user_id, on_compared=compared)
@@ -95,19 +95,19 @@ class PublisherService:
         """A dry run of a request. Raises: as `Control.plan`."""
         if request.action is not Action.ADD:
             raise UsageError(f"a plan is of an ADD, not of {request.action}")
-        batcher = self._counter()
+        batcher = self._batcher()
         with batcher.alone() as agent, closing(batcher.open_source()) as source:
             return agent.plan(request, source)
 
     def plan_changed(self, paths: Sequence[NodePath]) -> PublicationPlan:
         """A dry run of `publish_changed`. Raises: as `Control.plan_changed`."""
-        batcher = self._counter()
+        batcher = self._batcher()
         with batcher.alone() as agent, closing(batcher.open_source()) as source:
             return agent.plan_changed(source, paths)
 
     def locate(self, identifier: str) -> Offset | None:
         """Where the package of that id, or of that request id, stands, if this publisher remembers."""
-        return self._counter().locate(identifier)
+        return self._batcher().locate(identifier)
 
     def backlog(self) -> int:
         """Packages before the slowest alive subscriber whose queue can be cleared, as far as they are counted."""
@@ -158,8 +158,8 @@ class PublisherService:
         ]
         return min(reading, default=None)
 
-    def _counter(self) -> PublishBatcher:
-        """The counter, opened with the first request: a publisher's state is one connection."""
+    def _batcher(self) -> PublishBatcher:
+        """The batcher, opened with the first request: a publisher's state is one connection."""
         with self._opening:
             if self._opened is None:
                 publisher = self._workspace.publisher(self.name)

@@ -31,6 +31,8 @@ from mailboat.model.positions import Bounds
 _POLL_SECONDS: Final = 0.2
 _WAIT_SECONDS: Final = 2.0  # how soon a waiting client is closed: the library's wait can't be ended by another thread
 _IDLE_CHECK_SECONDS: Final = 10.0  # how soon a waiting read detects a replaced topic
+# Messages that one call takes off the client's queue. It has no limit of bytes: what it takes beyond `max_bytes` of a
+# read stays in memory for the next one, at most so many messages of at most 1 MB.
 _CHUNK: Final = 64
 _LARGEST: Final = 2**63 - 1  # of the protocol; negative numbers are its words for the edges
 

@@ -53,7 +53,9 @@ TEMPORARY_FOLDER: Final = "the folder for temporary files"
 # Above the default inline limit of 800 KiB: a package that travels in its message touches no disk.
 _SPOOL_BYTES: Final = 1024 * 1024
 _SHIPPED_PROPERTIES: Final = frozenset({AC_HANDLING})  # importers of content read none of the others
-_FRAME_BYTES: Final = 64  # tags, lengths and headers around the payload
+# The field of a payload adds tag and length, 6 bytes, to the value that is measured without it; the rest is spare.
+# Key and headers of the record need none of it: topics have room for them beyond the limit (`ROOM_BYTES`).
+_FRAME_BYTES: Final = 64
 
 # `check` measures a message before its package has an id; no id is longer.
 _LONGEST_ID: Final = f"dstrpck-{10**13}-{uuid.UUID(int=0)}"

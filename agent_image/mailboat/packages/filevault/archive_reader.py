@@ -20,7 +20,7 @@ from typing import BinaryIO, Final, NamedTuple
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError
 from mailboat.model.paths import MAX_DEPTH, MAX_PATH_BYTES
-from mailboat.packages.filevault.archive_layout import (
+from mailboat.packages.filevault.zip_records import (
     CENTRAL,
     CENTRAL_SIGNATURE,
     LOCAL,

@@ -20,7 +20,8 @@ from typing import BinaryIO, Final, NamedTuple, Self
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import SourceChangedError
 from mailboat.model.nodes import Binary
-from mailboat.packages.filevault.archive_layout import (
+from mailboat.packages.filevault.archive_reader import DEFLATED, STORED
+from mailboat.packages.filevault.zip_records import (
     CENTRAL,
     CENTRAL_SIGNATURE,
     END,
@@ -28,7 +29,6 @@ from mailboat.packages.filevault.archive_layout import (
     LOCAL,
     LOCAL_SIGNATURE,
 )
-from mailboat.packages.filevault.archive_reader import DEFLATED, STORED
 from mailboat.packages.port import beyond_limits
 
 LEVEL: Final = 1

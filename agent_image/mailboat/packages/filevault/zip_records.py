@@ -1,4 +1,4 @@
-"""Where things stand in a zip: the records at its end, their wide (zip64) forms, and the fixed headers.
+"""Records of the zip format: those at its end, their wide (zip64) forms, and the fixed headers.
 
 Source: APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16 and 4.5.3. Pure reading;
 `archive_reader.py` judges what it means.
