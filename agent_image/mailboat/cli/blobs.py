@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
@@ -20,7 +20,9 @@ from mailboat.cli.session import Session
 from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
-from mailboat.maintenance.blob_sweep import SweepStep
+
+if TYPE_CHECKING:
+    from mailboat.maintenance.blob_sweep import SweepStep  # with the engine of a home
 
 _REFRESH_SECONDS: Final = 0.1
 YesOption = Annotated[bool, typer.Option("--yes", help="Remove the blobs. Default: only list them.")]
