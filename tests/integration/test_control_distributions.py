@@ -104,6 +104,13 @@ class TestDistribute:
         assert service.distribution(AUTHOR, made.package_id).paths == made.paths
         assert (list(service.publish_changed(AUTHOR, [ROOT])), service.plan_changed(AUTHOR, [ROOT]).packages) == ([], 0)
 
+    def test_a_changed_node_is_answered_without_its_subtree(self, harbour: Harbour, service: ControlService) -> None:
+        list(service.publish_changed(AUTHOR, [ROOT]))
+        (harbour.source / "1.html").write_text("changed")
+        (made,) = service.publish_changed(AUTHOR, [ROOT])
+        assert (made.paths, made.deep_paths) == (("/1.html",), ())
+        assert service.distribution(AUTHOR, made.package_id).deep_paths == ()
+
     def test_changes_need_a_source(self, service: ControlService) -> None:
         with pytest.raises(UsageError, match="no source"):
             next(service.publish_changed(OTHER, [ROOT]))

@@ -19,7 +19,6 @@ from mailboat.journal.port import Edge, ReadLimits, Record, Start, records_of
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import first_paths
-from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appender import Receipt
 from mailboat.queues.entries import readable_package
 from mailboat.queues.error_queues import FailurePlace
@@ -184,21 +183,21 @@ class Distributions:
         return (None if failed is None else cause_view(failed.cause)) or _GIVEN_UP
 
     @staticmethod
-    def published(publisher: AgentName, request: DistributionRequest, receipt: Receipt) -> DistributionView:
+    def published(publisher: AgentName, receipt: Receipt, user_id: str | None) -> DistributionView:
         """A request at the moment when it is durable: no subscriber can have it yet."""
         is_built = not receipt.is_repeat
         return DistributionView(
             publisher=publisher,
             package_id=receipt.package_id,
             offset=receipt.offset,
-            action=str(request.action),
-            paths=request.paths,
-            deep_paths=tuple(path for path in request.paths if path in request.deep_paths),
+            action=str(receipt.action),
+            paths=receipt.paths,
+            deep_paths=receipt.deep_paths,
             request_id=receipt.request_id,
             repeated=receipt.is_repeat,
-            user_id=request.user_id,
+            user_id=user_id,
             package_bytes=receipt.package_bytes,
-            path_count=len(request.paths),
+            path_count=len(receipt.paths),
             nodes=receipt.nodes if is_built else None,
             removed_paths=receipt.removed if is_built or receipt.action is not Action.ADD else None,
             content_bytes=receipt.content_bytes if is_built else None,

@@ -45,7 +45,6 @@ from mailboat.control.subscriber_directory import (
 )
 from mailboat.errors import AgentMissingError, MailboatError, QueueNotClearableError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
-from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.operations.journal_inspection import recent_publishers
@@ -203,27 +202,27 @@ class ControlService:
 
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         service = self._service(publisher)
-        return self._distributions.published(service.name, request, service.publish(request))
+        return self._distributions.published(service.name, service.publish(request), request.user_id)
 
     def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
         service = self._service(publisher)
-        return self._published(service.name, zip(requests, service.publish_all(requests), strict=True))
+        users = (request.user_id for request in requests)
+        return self._published(service.name, zip(service.publish_all(requests), users, strict=True))
 
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
     ) -> Iterator[DistributionView]:
         service = self._service(publisher)
-        receipts = service.publish_changed(paths, user_id)
-        return self._published(service.name, ((_request_of(receipt, user_id), receipt) for receipt in receipts))
+        return self._published(service.name, ((one, user_id) for one in service.publish_changed(paths, user_id)))
 
     def _published(
-        self, publisher: AgentName, receipts: Iterable[tuple[DistributionRequest, Receipt]]
+        self, publisher: AgentName, receipts: Iterable[tuple[Receipt, str | None]]
     ) -> Iterator[DistributionView]:
         count = 0
         try:
-            for request, receipt in receipts:
+            for receipt, user_id in receipts:
                 count += 1
-                yield self._distributions.published(publisher, request, receipt)
+                yield self._distributions.published(publisher, receipt, user_id)
         except MailboatError as error:
             if count:
                 error.with_facts(published_before=count)
@@ -357,9 +356,3 @@ class ControlService:
 
     def _await(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
         return self._journal_state.wait_until(read, is_enough, min(max(0.0, wait_seconds), MAX_WAIT_SECONDS))
-
-
-def _request_of(receipt: Receipt, user_id: str | None) -> DistributionRequest:
-    """The request that a package of changed content answers; each of its paths stands for its subtree."""
-    deep = frozenset(receipt.paths) if receipt.action is Action.ADD else frozenset[NodePath]()
-    return DistributionRequest(receipt.action, receipt.paths, deep, receipt.request_id, user_id)

@@ -330,6 +330,7 @@ class Receipt:
         package_bytes: Size of the package.
         content_bytes: Bytes of values and binaries, wherever they travel.
         is_inline: The package travels in the message, not through the blob store.
+        deep_paths: Those of the paths that stand for their subtrees, in the same order.
     """
 
     action: Action
@@ -343,6 +344,7 @@ class Receipt:
     package_bytes: int = 0
     content_bytes: int = 0
     is_inline: bool = True
+    deep_paths: tuple[NodePath, ...] = ()
 
 
 def receipt_of(publication: Publication, placed: Placed) -> Receipt:
@@ -360,4 +362,5 @@ def receipt_of(publication: Publication, placed: Placed) -> Receipt:
         package_bytes=summary.length_bytes if summary else 0,
         content_bytes=summary.content_bytes if summary else 0,
         is_inline=summary is None or message.payload is not None,
+        deep_paths=tuple(message.deep_paths),
     )

@@ -251,8 +251,9 @@ def check_source(request: DistributionRequest, source: Source | None) -> None:
 def _receipt_of_repeat(request: DistributionRequest, request_id: RequestId, placed: Placed) -> Receipt:
     """The receipt of a request that stands in the log already; figures of its package are not known."""
     removed = len(request.paths) if request.action is Action.DELETE else 0
+    deep = tuple(path for path in request.paths if path in request.deep_paths)
     place = placed.package_id, placed.offset
-    return Receipt(request.action, request.paths, *place, request_id, is_repeat=True, removed=removed)
+    return Receipt(request.action, request.paths, *place, request_id, is_repeat=True, removed=removed, deep_paths=deep)
 
 
 # ------------------------------------------------------------------------------------------------------------- plans
