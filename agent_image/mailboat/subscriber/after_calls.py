@@ -60,7 +60,10 @@ class AfterCalls:
         """Read an earlier run's calls; drops those of packages that the log lost at its end."""
         if is_replayed:
             # The offsets are given to other packages: a call would be made for another one.
-            self._drop_all()
+            for is_set_aside in (False, True):
+                while calls := self._ledger.calls(1_000, is_set_aside=is_set_aside):
+                    _LOG.error("the log lost its end: %d calls of the hook after an import are dropped", len(calls))
+                    self._ledger.forget([call.offset for call in calls])
         if self._hook is not None:
             # Each start tries again what was set aside.
             self._ledger.resume()
@@ -98,10 +101,10 @@ class AfterCalls:
         if self._hook is None or not self._waiting or self._ports.clock.monotonic() < self._due:
             return
         for call in self._ledger.calls(_CALLS_A_TURN):
-            package = self._package_at(call.offset)
-            if package is None:
+            message = readable_package(self._ports.journal.record_at(self._settings.package_topic, call.offset))
+            if message is None:
                 self._put_aside(AfterCall(call.offset, call.attempts, _GONE, is_set_aside=True))
-            elif self._call(package, call):
+            elif self._call(processed_package(call.offset, message), call):
                 self._forget([call.offset])
             else:
                 # The calls behind it wait: they keep the order of the packages.
@@ -148,13 +151,3 @@ class AfterCalls:
         if offsets:
             self._ledger.forget(offsets)
             self._waiting -= len(offsets)
-
-    def _drop_all(self) -> None:
-        for is_set_aside in (False, True):
-            while calls := self._ledger.calls(1_000, is_set_aside=is_set_aside):
-                _LOG.error("the log lost its end: %d calls of the hook after an import are dropped", len(calls))
-                self._ledger.forget([call.offset for call in calls])
-
-    def _package_at(self, offset: Offset) -> ProcessedPackage | None:
-        message = readable_package(self._ports.journal.record_at(self._settings.package_topic, offset))
-        return None if message is None else processed_package(offset, message)

@@ -248,12 +248,11 @@ class Importer:
                 policy = self._settings.config.undecodable
                 cause = error if message is not None else refused_record(record, error, policy)
                 return outcome.fail(index, message, cause)
-            if (
-                self._is_last_of_batch(record, message)
-                or outcome.content_bytes > heavy
-                # between packages a stop needs no deadline: what is in the batch is committed
-                or self._guard.is_stopping
-            ):
+            admission = self._admission
+            # readers wait for the end of a build, so the batch that completes one is committed at once
+            is_build_end = admission is not None and self.is_wanted(message) and admission.note_done(record, message)
+            # between packages a stop needs no deadline: what is in the batch is committed
+            if is_build_end or outcome.content_bytes > heavy or self._guard.is_stopping:
                 return outcome.end(index + 1)
             if message.payload_ref is not None or message.binaries:
                 # Only now: `expect` drops every fetch that is not for these next records.
@@ -272,10 +271,6 @@ class Importer:
         index += taken
         # the target may take only some of a run; the package behind those goes the general way
         return index, run if index + 1 < run.begin + len(run.subtrees.roots) else None
-
-    def _is_last_of_batch(self, record: Record, message: PackageMessage) -> bool:
-        """Note that the package is done; whether it completes a build that readers wait for."""
-        return self._admission is not None and self.is_wanted(message) and self._admission.note_done(record, message)
 
     def is_wanted(self, message: PackageMessage) -> bool:
         """Whether the message means anything to this subscriber: no TEST, and of a publisher that it follows."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -173,11 +173,12 @@ class EventDelivery:
             is_last = record is records[-1]
             # A sender of single events notes each; one that bundles takes all that were read.
             if pending and (is_last or self._sender.max_notices == 1):
-                for message in _bundles(pending, self._sender.max_notices):
+                size = self._sender.max_notices
+                for start in range(0, len(pending), size):
                     if self._worker.is_stopping:
                         # nothing of this record is noted, so the next start sends it
                         return
-                    self._send(message)
+                    self._send(pending[start : start + size])
                     self._ports.failpoints.reach(Failpoint.DELIVERY_SENT)
                 pending = []
             # After the messages: a crash in between sends the events of the record twice, and loses none. Records
@@ -236,7 +237,3 @@ class EventDelivery:
     def _where(self) -> dict[str, object]:
         known = {"publisher": self._receiver.publisher, self._receiver.kind: self._receiver.name}
         return {**known, "topic": self._source.topic}
-
-
-def _bundles(notices: Sequence[Notice], size: int) -> Iterator[Sequence[Notice]]:
-    return (notices[start : start + size] for start in range(0, len(notices), size))

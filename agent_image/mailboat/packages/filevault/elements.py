@@ -81,7 +81,9 @@ def build_node(node_text: NodeText, refer: Refer) -> Node:
     Raises:
         ValueRefusedError, PackageCorruptError: With entry, path and property.
     """
-    pending = _by_property(node_text)
+    pending: dict[str, dict[int | None, Binary]] = {}
+    for name, index, binary in node_text.binaries:
+        pending.setdefault(name, {})[index] = binary
     properties: list[Property] = []
     for place in node_text.plan.order:
         name = node_text.plan.names[place]
@@ -169,13 +171,6 @@ def child_order(node_text: NodeText, primary_type: str) -> tuple[str, ...] | Non
     if ElementMark.UNORDERED in node_text.marks or not node_text.elements or primary_type in UNORDERED_TYPES:
         return None
     return node_text.elements
-
-
-def _by_property(node_text: NodeText) -> dict[str, dict[int | None, Binary]]:
-    found: dict[str, dict[int | None, Binary]] = {}
-    for name, index, binary in node_text.binaries:
-        found.setdefault(name, {})[index] = binary
-    return found
 
 
 def _is_left_out(
