@@ -94,6 +94,7 @@ class PoolMemberProcess:
         """Finish the packages that have begun, within the time that the configuration gives."""
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
         deadline = Deadline(clock, seconds * (1 - FINAL_SHARE))
+        # hooks first: the package that has to end may be waiting for one
         self._hooks.stop(deadline)
         self._member.stop(deadline)
 

@@ -171,6 +171,7 @@ class AgentProcess:
         from mailboat.control.service import ControlService
 
         self.control = ControlService(self.workspace, self.config.agents.publishers)
+        # before the threads and the server start: the first answers know what the topics hold by now
         self.control.catch_up()
         self.control.start()
         self.observability.start(self.control, self.workspace)

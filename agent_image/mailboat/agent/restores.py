@@ -96,6 +96,7 @@ class SnapshotRestores:
                 f"{config.name} is a shared pool: its members cannot be restored one by one",
                 next_step="stop the pool, restore into another place, and let the pool import there",
             )
+        # here, not in the subscriber's thread: its caller gets the refusal, and the subscriber is not stopped for it
         check_stored(stored_snapshot(self._workspace.blobs, name), target, self._workspace)
         (check_is_there if is_replacing else check_is_empty)(target)
         restore = Restore(name, self._workspace, RestoreView(config.name, target), is_replacing=is_replacing)

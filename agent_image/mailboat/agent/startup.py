@@ -62,6 +62,7 @@ class Startup:
                 if not failures:
                     when_delayed()
                 pause = _BACKOFF.pause(failures + 1, self._jitter)
+                # an outage is one warning, not one for each attempt
                 level = logging.DEBUG if str(error) == logged else logging.WARNING
                 _LOG.log(level, "the agents can't start: %s; next try in %.3g seconds", error, pause)
                 self._reason, logged, failures = error.name, str(error), failures + 1

@@ -159,6 +159,7 @@ class BuildsSeen:
             published=one.published,
             total=one.total,
             package_bytes=one.package_bytes,
+            # there is one: `_receive` has dropped the builds whose packages retention removed
             first_offset=one.offsets[0],
             last_offset=one.offsets[-1],
             first_published_at=moment_of(one.first_ms),

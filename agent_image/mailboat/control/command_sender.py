@@ -107,6 +107,7 @@ class CommandSender:
                     self._new_id(),
                     milliseconds_now(self._workspace.clock),
                 )
+                # an offset that was named twice is one command
                 for offset in dict.fromkeys(offsets)
             ]
         )

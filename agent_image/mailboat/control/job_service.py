@@ -236,6 +236,7 @@ class JobService:
                 if state is None or not state.final or new is None:
                     shown = shown_state(topic.fold, job, self._now_ms(topic.fold))
                     raise UsageError(f"job {show_job_id(job)} is {shown}; only jobs that ended can be retried")
+                # with its unique value or its request id, `add` could return a job that exists instead of a new one
                 again.append(new._replace(due_ms=0, delay_ms=0, unique="", request_id="", retry_of=job))
             return self._state_views(topic.fold, topic.add(again))
 

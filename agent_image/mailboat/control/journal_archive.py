@@ -214,6 +214,7 @@ class JournalArchive:
             )
         behind: Sequence[SubscriberStatus] = ()
         if kind is TopicRole.PACKAGE:
+            # between the pieces of a package and its message, a package would stay that nothing can import
             border = whole_package_border(journal, topic, border, workspace.clock)
             behind = members_below(workspace, border)
         new = (
@@ -257,6 +258,7 @@ class JournalArchive:
     def sweep(self, *, is_dry_run: bool = True, forget_journal: str | None = None) -> SweepView:
         workspace = self._workspace
         with self._reading_everything():
+            # before the sweep, which refuses a store that another journal uses
             if forget_journal is not None:
                 unregister_journal(workspace, forget_journal, is_dry_run=is_dry_run)
             report = sweep(workspace, is_dry_run=is_dry_run, watch=self._watch)

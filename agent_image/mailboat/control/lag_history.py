@@ -105,6 +105,7 @@ class LagHistory:
                 self._series[key] = _Series()
             if key in self._series:
                 processed += self._series[key].add(now_ms, subscriber.next_offset, subscriber.lag)
+        # one that has gone leaves its place to others, but not before its plot has ended
         oldest_ms = now_ms - int(SAMPLES * SAMPLE_SECONDS * 1000)
         for key in [key for key, series in self._series.items() if series.times[-1] < oldest_ms]:
             del self._series[key]

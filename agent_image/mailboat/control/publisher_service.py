@@ -74,12 +74,14 @@ class PublisherService:
         batcher = self._batcher()
         with ExitStack() as opened:
             agent = opened.enter_context(batcher.alone())
+            # a deletion needs no source
             reads = any(request.action is Action.ADD for request in requests)
             source = opened.enter_context(closing(batcher.open_source())) if reads else None
             yield from agent.publish_all(map(self._admitted, requests), source)
 
     def publish_changed(self, paths: Sequence[NodePath], user_id: str | None) -> Iterator[Receipt]:
         """Publish what changed below paths of the source. Raises: as `Control.publish_changed`."""
+        # before the source is compared, which may take minutes
         self._throttle.admit(user_id or _ANONYMOUS, self.backlog())
         batcher, phases = self._batcher(), None if self._local is None else self._local.phases
         with batcher.alone() as agent, closing(batcher.open_source()) as source:

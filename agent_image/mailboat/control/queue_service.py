@@ -77,6 +77,7 @@ class QueueService:
         wanted = max(1, min(max_items, MAX_PAGE_ITEMS))
         if not isinstance(queue, ErrorQueue):
             return queue_page(queue, from_offset, wanted)
+        # one more than is shown: it says where the next page begins
         found = queue.page(self._journal_state.pages, from_offset, wanted + 1)
         shown = (_view_of_error(entry) for entry in found[:wanted])
         following = found[wanted].id.offset if len(found) > wanted else None

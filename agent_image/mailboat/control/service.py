@@ -161,6 +161,7 @@ class ControlService:
         """Read what is new on all topics. Verbs do so as far as they need it, unless threads do."""
         self._journal_state.hear_announcements()
         self._journal_state.hear_statuses()
+        # the log last: a position that was announced before does not lie beyond the end that queues count to
         self._journal_state.hear_packages()
 
     def close(self) -> None:
@@ -224,6 +225,7 @@ class ControlService:
                 count += 1
                 yield self._distributions.published(publisher, receipt, user_id)
         except MailboatError as error:
+            # these stay published: a caller that goes on after the error must not begin again
             if count:
                 error.with_facts(published_before=count)
             raise
@@ -309,11 +311,13 @@ class ControlService:
         for publishers of other processes. `known` are the publishers that any subscriber follows.
         """
         count, view, follow = end - start, self._journal_state.view, frozenset(one.follow)
+        # the view counts publishers of this process only
         if not follow <= view.publishers:
             if count > MOST_COUNTED:
                 return count
             return min(count, self._foreign_lag.count_from(start, follow, known))
         if not self._journal_state.is_followed:  # nothing has read the log of this home
+            # where all publishers are followed and no package comes in pieces, each message is a package to import
             may_count_less = follow or transfer_of(self._workspace.home.config) is Transfer.CHUNKS
             if not may_count_less or count > MOST_COUNTED:
                 return count

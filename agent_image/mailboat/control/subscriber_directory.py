@@ -264,7 +264,7 @@ def _with_registry(one: SubscriberStatus | None, key: QueueName, registered: Reg
             report_starts, unsent_at = ledger.report_starts, _unsent_at(ledger)
             after_calls = _calls_in(ledger)
     except SourceMissingError:
-        return one
+        return one  # nothing was imported yet
     except MailboatError as error:
         return one if one.is_running else replace(one, cause=FailureCause(error.name, error.message))
     one = replace(one, given_up=given_up)

@@ -96,6 +96,7 @@ def problems_of(home: Home) -> Iterator[Mistake]:
     yield from receiver_mistakes(config, home.path)
     secrets = list(_secret_problems(home))
     yield from secrets
+    # the settings of the brokers need the secrets, and would report a missing one a second time
     if not secrets:
         yield from _broker_problems(home)
 
@@ -146,6 +147,7 @@ def _topic_problems(config: Config) -> Iterator[Mistake]:
         key = "journal.topic_prefix" if getattr(config.journal.topics, role) is None else f"journal.topics.{role}"
         problems = list(mistakes_of(key, parse_topic_name, name))
         yield from problems
+        # a wrong prefix is one mistake, not one for each topic
         if problems:
             return
     yield from (Mistake("journal.topics", f"duplicate topic name {name}") for name in _repeated(names.values()))
