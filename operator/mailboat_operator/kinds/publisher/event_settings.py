@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from mailboat.config.receivers import (
     PACKAGE_KINDS,
     EventFilterConfig,
     EventKind,
+    EventsConfig,
     MailConfig,
     MailSecurity,
     RelayConfig,
     WebhookConfig,
 )
-from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Renamed, Rule
 from mailboat_operator.definition.forms import (
@@ -130,7 +130,7 @@ class Mail(MailConfig):
     filter: EventFilter = EventFilter()
 
 
-class Events(Frozen):
+class Events(EventsConfig):
     """Events that a publisher sends when all subscribers have a package."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -141,14 +141,13 @@ class Events(Frozen):
             lambda events: not events.mails or events.relay is not None,
         ),
     )
+    FIELDS: ClassVar = {
+        "silent_seconds": Field(form=DURATION_OF_SECONDS),
+        "webhooks": Field(max_items=8, key="name"),
+        "relay": Field("SMTP relay for `mails`."),
+        "mails": Field(max_items=8, key="name"),
+    }
 
-    silent_seconds: Annotated[
-        float,
-        Field(
-            "Time that an event waits for a silent subscriber; then it names that subscriber as `absent`.",
-            form=DURATION_OF_SECONDS,
-        ),
-    ] = 300.0
-    webhooks: Annotated[tuple[Webhook, ...], Field("Webhooks that events are posted to.", max_items=8, key="name")] = ()
-    relay: Annotated[Relay | None, Field("SMTP relay for `mails`.")] = None
-    mails: Annotated[tuple[Mail, ...], Field("Recipients that events are mailed to.", max_items=8, key="name")] = ()
+    webhooks: tuple[Webhook, ...] = ()
+    relay: Relay | None = None
+    mails: tuple[Mail, ...] = ()

@@ -13,7 +13,7 @@ from mailboat.config.document import (
     PublisherConfig,
     TokenConfig,
 )
-from mailboat.config.receivers import EventsConfig, RelayConfig
+from mailboat.config.receivers import EventsConfig
 from mailboat.config.storage import Secret
 
 from mailboat_operator.kinds.journal.agent_config import agent_config, journal_mounts
@@ -91,18 +91,16 @@ def _events_config(events: Events) -> EventsConfig:
         )
         for hook in events.webhooks
     )
-    relay = None if events.relay is None else _relay_config(events.relay)
-    return EventsConfig(events.silent_seconds, webhooks, relay=relay, mails=events.mails)
-
-
-def _relay_config(relay: Relay) -> RelayConfig:
-    login = _relay_login(relay)
-    return replace(
-        relay,
-        ca_file=mounted_file(_relay_ca(relay), "ca.crt"),
-        user_from=mounted_secret(login, "username"),
-        password=mounted_secret(login, "password"),
-    )
+    relay = events.relay
+    if relay is not None:
+        login = _relay_login(relay)
+        relay = replace(
+            relay,
+            ca_file=mounted_file(_relay_ca(relay), "ca.crt"),
+            user_from=mounted_secret(login, "username"),
+            password=mounted_secret(login, "password"),
+        )
+    return replace(events, webhooks=webhooks, relay=relay)
 
 
 def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Annotated, ClassVar, Final
 
@@ -108,28 +108,24 @@ class Http(Frozen):
     tokens: Annotated[tuple[Token, ...], Field("Tokens of other callers.", max_items=16, key="name")] = ()
 
 
-class Throttle(Frozen):
+class Throttle(ThrottleConfig):
     """Publishing slows down while a clearable subscriber lags: the longest delay is reached at twice the limit."""
 
     RENAMED: ClassVar = (Renamed("isOff", "enabled", default=False),)
-
-    enabled: Annotated[
-        bool, Field("Delay publish requests while subscribers lag; if false, the other fields have no effect.")
-    ] = True
-    max_queue_entries: Annotated[
-        int,
-        Field(
-            "Packages in the longest queue of an editable subscriber at which delays begin.", minimum=1, maximum=10**9
+    FIELDS: ClassVar = {
+        "enabled": Field("Delay publish requests while subscribers lag; if false, the other fields have no effect."),
+        "max_queue_entries": Field(
+            "Packages in the longest queue of an editable subscriber at which delays begin.", maximum=10**9
         ),
-    ] = 1000
-    max_delay_seconds: Annotated[
-        float, Field("Maximum delay of one request, reached at twice that backlog.", form=DURATION_OR_ZERO)
-    ] = 20.0
+        "max_delay_seconds": Field(form=DURATION_OR_ZERO),
+    }
+
+    enabled: bool = True
 
     @property
     def config(self) -> ThrottleConfig:
         """As the agent reads it."""
-        return ThrottleConfig(self.max_queue_entries if self.enabled else None, self.max_delay_seconds)
+        return self if self.enabled else replace(self, max_queue_entries=None)
 
 
 class PublisherSpec(Frozen):
