@@ -79,6 +79,7 @@ class KafkaSasl(KafkaSaslConfig):
         "scope": Field("OAuth scope to request, for OAUTHBEARER.", max_length=256),
     }
 
+    # by name only: it is required, and the section's fields before it have defaults
     credentials_secret_ref: Reference = field(kw_only=True)
 
 
