@@ -21,6 +21,7 @@ from mailboat_operator.agent_client import AgentAddress, Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.kinds.job_queue.spec import JobQueue
+from mailboat_operator.kinds.job_schedule.spec import JobSchedule
 from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.package_build.spec import PackageBuild
@@ -147,6 +148,11 @@ class ClusterReader:
         """The JobQueues of a namespace, or of all (`*`), that can be decoded."""
         found = await self._lists.ask(("JobQueue", namespace))
         return [queue for queue in found if isinstance(queue, JobQueue)]
+
+    async def job_schedules(self, namespace: str) -> Sequence[JobSchedule]:
+        """The JobSchedules of a namespace, or of all (`*`), that can be decoded."""
+        found = await self._lists.ask(("JobSchedule", namespace))
+        return [schedule for schedule in found if isinstance(schedule, JobSchedule)]
 
     async def _listed(self, key: tuple[str, str]) -> Sequence[Resource]:
         kind, namespace = key

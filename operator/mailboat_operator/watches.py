@@ -104,7 +104,7 @@ class Watched:
                         self._ask_all_of(kind, key.namespace)
                 return
             self._ask(key)
-        if key.kind == "JobQueue" and (known is None or type == "DELETED"):  # two may name one queue of a log
+        if key.kind in ("JobQueue", "JobSchedule") and (known is None or type == "DELETED"):  # two may name one record
             self._ask_all_named(key)
         if key.kind == "SubscriberPool" and (known is None or type == "DELETED"):  # publishers note whom they wait for
             self._ask_all_of("Publisher", key.namespace)

@@ -26,6 +26,7 @@ from mailboat_operator.kinds.job_queue.plan import (
     settings_of,
 )
 from mailboat_operator.kinds.job_queue.spec import JobQueue, Merge
+from mailboat_operator.kinds.job_schedule.controller import observe_job_schedule
 from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation, plan_job_schedule, schedule_of
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.workload_context import SecretFound
@@ -134,9 +135,10 @@ def test_a_queue_as_it_is_wanted_is_only_counted(queue_of: Any, author: Any) -> 
     ]
 
 
-def test_settings_that_another_client_changed_are_reverted(queue_of: Any, author: Any) -> None:
+@pytest.mark.parametrize("change", [{"max_parallel": 1}, {"rate": "1/1s"}])
+def test_settings_that_another_client_changed_are_reverted(change: dict[str, Any], queue_of: Any, author: Any) -> None:
     queue = known(queue_of({"workers": None}), author)
-    assert kinds(plan_job_queue(queue, seen(author, view(max_parallel=1)))) == [SetQueue, RecordEvent]
+    assert kinds(plan_job_queue(queue, seen(author, view(**change)))) == [SetQueue, RecordEvent]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +289,12 @@ def test_a_deleted_queue_keeps_its_jobs_unless_told_otherwise(
     assert kinds(plan_job_queue(queue, seen(author, view(), **change))) == expected
 
 
+def test_the_jobs_of_a_default_queue_outlive_its_object(queue_of: Any, author: Any) -> None:
+    queue = queue_of({"reclaimPolicy": "Delete"}, is_held=True, deleted_seconds_ago=0)
+    default = replace(queue, metadata=replace(queue.metadata, name="default"))
+    assert kinds(plan_job_queue(default, seen(author, view(queue="default")))) == [Hold, RecordEvent]
+
+
 def test_the_finalizer_is_there_before_anything_that_it_has_to_remove(queue_of: Any, author: Any) -> None:
     assert plan_job_queue(queue_of({"reclaimPolicy": "Delete"}), seen(author)).actions == (Hold(is_held=True),)
 
@@ -305,7 +313,7 @@ def test_the_extreme_settings_of_a_queue_are_valid_for_the_journal(change: dict[
 
 
 class TwoNamespaces:
-    """What an observation reads: the same queue in another namespace, on a log of its own or the same one."""
+    """What an observation reads: the same object in another namespace, on a log of its own or the same one."""
 
     now, image = NOW, IMAGE
     systems = Systems()
@@ -325,6 +333,8 @@ class TwoNamespaces:
         if self.refused:
             raise ClusterRefusedError("listing is forbidden")
         return [self.other]
+
+    job_schedules = job_queues
 
     async def agent_of(self, _: Any) -> Any:
         raise SILENT
@@ -350,6 +360,19 @@ def test_the_older_of_two_objects_keeps_a_queue_of_one_log(
     reader = TwoNamespaces(author, theirs, prefix, refused)
 
     found = asyncio.run(observe_job_queue(cast("Any", reader), ours))
+    assert (found.owner, found.error) == (owner, SILENT)
+
+
+@pytest.mark.parametrize(("made", "owner"), [("2026-01-01", ("other", "nightly")), ("2026-03-01", None)])
+def test_the_older_of_two_objects_keeps_a_schedule_of_one_log(
+    made: str, owner: tuple[str, str] | None, schedule_of_manifest: Any, author: Any
+) -> None:
+    ours = schedule_of_manifest()
+    ours = replace(ours, metadata=replace(ours.metadata, created_at=datetime(2026, 2, 1, tzinfo=UTC)))
+    created = datetime.fromisoformat(made).replace(tzinfo=UTC)
+    theirs = replace(ours, metadata=replace(ours.metadata, namespace="other", created_at=created))
+    reader = TwoNamespaces(author, theirs, "shop-", False)
+    found = asyncio.run(observe_job_schedule(cast("Any", reader), ours))
     assert (found.owner, found.error) == (owner, SILENT)
 
 
@@ -404,6 +427,14 @@ def test_a_single_due_time_to_come_that_another_client_removed_is_set_again(
 ) -> None:
     once = schedule_of_manifest({"cron": None, "timeZone": None, "at": "2026-11-27T11:00:00Z"})
     assert kinds(plan_job_schedule(applied(once, author), scheduled(author))) == [SetSchedule, RecordEvent]
+
+
+def test_a_schedule_of_an_older_object_is_left_alone(schedule_of_manifest: Any, author: Any) -> None:
+    taken = scheduled(author, schedule_view(cron="1 3 * * *"), owner=("other", "nightly"))
+    plan = plan_job_schedule(applied(schedule_of_manifest(), author), taken)
+    assert (plan.actions, condition(plan)) == ((), ("False", "ScheduleTaken"))
+    deleted = plan_job_schedule(schedule_of_manifest(deleted_seconds_ago=0), taken)
+    assert kinds(deleted) == [Hold, RecordEvent]
 
 
 def test_a_suspended_schedule_leaves_the_journal(schedule_of_manifest: Any, author: Any) -> None:

@@ -218,8 +218,12 @@ def test_a_distribution_waits_for_the_pool_as_one_subscriber(manifest_of: Any) -
     delivery = DistributionView("p-1", 4, "author", "ADD", imported=("edge",), waiting=("empty",))
     plan = plan_progress(distribution, delivery, pools, NOW)
     assert plan.status is not None
-    assert (plan.status["state"], plan.status["done"]) == ("Distributed", "1/1")
+    # Without members a shared pool stays the subscriber that it was: it goes on where it stands.
+    assert (plan.status["state"], plan.status["done"]) == ("Published", "1/2")
     assert (plan.status["pools"][0]["done"], plan.status["pools"][0]["members"]) == (1, 1)
+    new = plan_progress(distribution, replace(delivery, waiting=()), pools, NOW)
+    assert new.status is not None
+    assert (new.status["state"], new.status["done"]) == ("Distributed", "1/1")
 
 
 def test_no_pool_can_wait_for_a_shared_one() -> None:

@@ -62,6 +62,11 @@ class Bench:
         headers = {"Content-Type": "application/merge-patch+json"}
         self.server.http.patch(self.url(kind, name), json={"spec": spec}, headers=headers).raise_for_status()
 
+    def patch_status(self, kind: str, name: str, status: dict[str, Any]) -> None:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        url = f"{self.url(kind, name)}/status"
+        self.server.http.patch(url, json={"status": status}, headers=headers).raise_for_status()
+
     def status(self, kind: str, name: str) -> dict[str, Any]:
         return dict(self.server.http.get(self.url(kind, name)).raise_for_status().json()["status"])
 
@@ -208,6 +213,9 @@ def test_a_topic_that_is_gone_is_made_again_and_an_event_says_what_is_lost(bench
     eventually(lambda: not bench.has_topic(topic))
     bench.reconcile("Topic", "orders")
     assert bench.ready("Topic", "orders") == ("False", "TopicMissing")
+    bench.reconcile("Topic", "orders")
+    assert bench.reasons() == [], "any event may cause a reconciliation before the time is over"
+    bench.patch_status("Topic", "orders", {"missingSince": "2026-01-01T00:00:00Z"})
     bench.reconcile("Topic", "orders")
     assert bench.reasons() == ["TopicLost"]
     assert bench.status("Topic", "orders")["topicId"] != before

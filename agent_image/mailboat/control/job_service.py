@@ -40,7 +40,7 @@ from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, Throttle
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import payload_value
 from mailboat.jobs.feeds import is_of_pool
-from mailboat.jobs.fold import DEFAULT_QUEUE, JobFold
+from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.log_source import LogSource
@@ -51,6 +51,7 @@ from mailboat.jobs.topic import JobTopic, Listener, open_job_topic
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.jobs import (
+    DEFAULT_QUEUE,
     MAX_BATCH,
     POOL_QUEUE,
     RESERVED_NAME,

@@ -130,7 +130,7 @@ def job_queue_view(fold: JobFold, queue: Queue, now_ms: int, came_due: Sequence[
         queue.given_up,
         queue.is_suspended(now_ms),
         settings.max_parallel,
-        f"{settings.rate}/{settings.rate_period_ms / 1000:g}s" if settings.rate else None,
+        settings.shown_rate,
         settings.merge,
         tuple(settings.topics),
         settings.parallel_percent,

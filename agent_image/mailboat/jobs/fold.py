@@ -23,6 +23,7 @@ from mailboat.jobs.table import JobTable, NewRow, digest, hash_key, pack_digests
 from mailboat.model.identifiers import Offset
 from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueCheckpoint, WorkerEntry
 from mailboat.model.jobs import (
+    DEFAULT_QUEUE,
     MAX_LEASE_MS,
     MIN_LEASE_MS,
     AttemptOutcome,
@@ -50,7 +51,6 @@ from mailboat.model.jobs import (
     offset_of,
 )
 
-DEFAULT_QUEUE: Final = "default"
 WORKER_LEASE_MS: Final = 90_000
 """A worker that no record names for so long is forgotten; an idle one appends a record every third of it."""
 

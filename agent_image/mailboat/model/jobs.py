@@ -32,6 +32,9 @@ _PATTERN: Final = re.compile(rf"(?:\*\*|(?:{_NAME}|\*)(?:\.(?:{_NAME}|\*)){{0,8}
 RESERVED_NAME: Final = "mailboat"
 """The first name of topics whose jobs are the project's own: no pattern matches them that does not begin with it."""
 
+DEFAULT_QUEUE: Final = "default"
+"""Takes the jobs that no other queue takes. It is always there."""
+
 POOL_QUEUE: Final = "pool:"
 """Begins the names of the queues of shared pools. No queue of a user can have such a name."""
 
@@ -485,6 +488,11 @@ class QueueSettings(NamedTuple):
     max_retry_delay_ms: int = 300_000
     history_ms: int = 48 * 3600 * 1000
     parallel_percent: int = 0
+
+    @property
+    def shown_rate(self) -> str | None:
+        """The rate as people read it, such as `100/1s`; None for no limit."""
+        return f"{self.rate}/{self.rate_period_ms / 1000:g}s" if self.rate else None
 
 
 class QueueDefined(NamedTuple):

@@ -62,7 +62,10 @@ class PoolSize(Frozen):
 
     def has_scaled_away(self, subscriber: str) -> bool:
         """Whether the subscriber is one of its own that it should no longer have."""
-        return is_of_pool(subscriber, self.name, is_shared=self.is_shared) and subscriber not in self.subscribers
+        # The one of a shared pool stays while it has no members: they would go on where it stands.
+        if self.is_shared:
+            return False
+        return is_of_pool(subscriber, self.name, is_shared=False) and subscriber not in self.subscribers
 
 
 class DistributionObservation(Frozen):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
 from mailboat.api.job_operations import HttpJobs
-from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
+from mailboat.errors import AgentRefusedError, AgentUnreachableError
 
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.job_queue.manifests import ENDING, owner_of_queue, queue_keys
@@ -19,7 +18,7 @@ from mailboat_operator.kinds.job_queue.plan import JobQueueObservation
 from mailboat_operator.kinds.job_queue.spec import JobQueue
 from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
-from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.kinds.record_owner import owner_of_record
 from mailboat_operator.plan.actions import (
     JobAction,
     Plan,
@@ -34,7 +33,6 @@ from mailboat_operator.plan.findings import is_paused
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
 
 _GONE: Final = frozenset({"JobQueueMissing", "JobScheduleMissing"})
-_EVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 async def observe_job_queue(reader: ClusterReader, queue: JobQueue) -> JobQueueObservation:
@@ -44,7 +42,7 @@ async def observe_job_queue(reader: ClusterReader, queue: JobQueue) -> JobQueueO
     seen = replace(seen, publisher=publisher, policy=reader.systems.policy)
     if publisher is None or is_paused(queue.metadata, suspend=False):
         return seen
-    seen = replace(seen, owner=await _owner(reader, queue, publisher))
+    seen = replace(seen, owner=await owner_of_record(reader, queue, publisher, reader.job_queues))
     if not queue.metadata.is_deleted:
         seen = await _with_workers(reader, queue, seen)
     try:
@@ -69,41 +67,6 @@ async def _with_workers(reader: ClusterReader, queue: JobQueue, seen: JobQueueOb
     if found is None or int((found.get("status") or {}).get("unavailableReplicas") or 0) == 0:
         return seen
     return replace(seen, pods=await reader.pods_of(namespace, owner.selector))
-
-
-async def _owner(reader: ClusterReader, queue: JobQueue, publisher: Publisher) -> tuple[str, str] | None:
-    """The older JobQueue of another namespace for the same queue of the same log; None if this one owns the queue."""
-    ours = await _log_of(reader, publisher)
-    older = []
-    for other in await _others(reader, queue):
-        its_publisher = await reader.publisher(other.metadata.namespace, other.spec.publisher_ref.name)
-        if its_publisher is not None and ours is not None and await _log_of(reader, its_publisher) == ours:
-            # by time, then namespace, since creation times have whole seconds: both objects must name the same owner
-            older.append((other.metadata.created_at or _EVER, other.metadata.namespace, other.metadata.name))
-    first = min(older, default=None)
-    is_older = first is not None and first < (queue.metadata.created_at or _EVER, queue.metadata.namespace, "")
-    return first[1:] if first is not None and is_older else None
-
-
-async def _others(reader: ClusterReader, queue: JobQueue) -> list[JobQueue]:
-    try:
-        found = await reader.job_queues("*")
-    except ClusterRefusedError:  # an operator of single namespaces may not list all; it serves no other for this log
-        return []
-    metadata = queue.metadata
-    return [
-        other
-        for other in found
-        if other.metadata.name == metadata.name and other.metadata.namespace != metadata.namespace
-    ]
-
-
-async def _log_of(reader: ClusterReader, publisher: Publisher) -> tuple[str, str] | None:
-    """The cluster and the prefix of a Publisher's topics; None while its Journal does not know its cluster."""
-    journal = await reader.journal(publisher.metadata.namespace, publisher.spec.journal_ref.name)
-    if journal is None or journal.status.cluster_id is None:
-        return None
-    return journal.status.cluster_id, journal.spec.topics.prefix or ""
 
 
 async def change_jobs(

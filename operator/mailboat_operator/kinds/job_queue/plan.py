@@ -16,7 +16,7 @@ from mailboat.api.job_views import JobQueueView
 from mailboat.config.section_keys import LARGEST_INTEGER
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
-from mailboat.model.jobs import QueueKind, QueueSettings
+from mailboat.model.jobs import DEFAULT_QUEUE, QueueKind, QueueSettings
 
 from mailboat_operator.definition.conditions import ConditionStatus, ReclaimPolicy
 from mailboat_operator.kinds.agent_obstacles import agent_problem, awaited_error, reason_to_keep
@@ -203,11 +203,11 @@ def _changes(queue: JobQueue, view: JobQueueView | None) -> Iterator[Action]:
 def _shown(settings: QueueSettings) -> tuple[object, ...]:
     """The settings that the agent shows of a queue."""
     kind, topics = settings.kind.name.lower(), tuple(settings.topics)
-    return kind, topics, settings.max_parallel, settings.parallel_percent, settings.merge
+    return kind, topics, settings.max_parallel, settings.parallel_percent, settings.merge, settings.shown_rate
 
 
 def _seen(view: JobQueueView) -> tuple[object, ...]:
-    return view.kind, view.topics, view.max_parallel, view.parallel_percent, view.merge
+    return view.kind, view.topics, view.max_parallel, view.parallel_percent, view.merge, view.rate
 
 
 def _around(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding]:
@@ -260,6 +260,8 @@ def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:
         return replace(_plan(queue, seen, (), under_way("AgentUnreachable", text)), again_seconds=FOLLOW_SECONDS)
     reason = reason_to_keep(queue, seen.publisher, seen.error)
     reason = "another JobQueue keeps it" if seen.owner is not None else reason
+    # Before anything is sent: its jobs would be dropped, among them all that no other queue takes.
+    reason = "no journal is without its default queue" if name == DEFAULT_QUEUE else reason
     if reason is not None:
         report = RecordEvent(Severity.WARNING, "QueueRetained", f"queue {name} is kept: {reason}")
         return Plan((Hold(is_held=False), report), None)

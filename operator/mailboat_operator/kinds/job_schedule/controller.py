@@ -1,4 +1,4 @@
-"""A JobSchedule: its Publisher, and the schedules of the log at its agent."""
+"""A JobSchedule: its Publisher, other objects for the same schedule, and the schedules of the log at its agent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
+from mailboat_operator.kinds.record_owner import owner_of_record
 from mailboat_operator.plan.findings import is_paused
 
 
@@ -19,6 +20,7 @@ async def observe_job_schedule(reader: ClusterReader, schedule: JobSchedule) -> 
     seen = replace(seen, publisher=publisher)
     if publisher is None or is_paused(schedule.metadata, suspend=False):
         return seen
+    seen = replace(seen, owner=await owner_of_record(reader, schedule, publisher, reader.job_schedules))
     try:
         agent = await reader.agent_of(publisher)
         return replace(seen, schedules=await reader.agents.jobs(agent, lambda jobs: jobs.schedules()))

@@ -36,6 +36,7 @@ from mailboat_operator.plan.findings import (
     pause_of,
     plan_status,
     ready,
+    stalled,
     suspended,
     under_way,
 )
@@ -55,12 +56,14 @@ class JobScheduleObservation(Frozen):
         publisher: Its Publisher; None if absent, or not decodable.
         schedules: All schedules of the log; None if the agent was not asked, or gave no answer.
         error: The agent's error instead of an answer.
+        owner: The older JobSchedule, by namespace and name, that keeps the schedule of this name in the same log.
     """
 
     now: datetime
     publisher: Publisher | None = None
     schedules: Sequence[JobScheduleView] | None = None
     error: AgentUnreachableError | AgentRefusedError | None = None
+    owner: tuple[str, str] | None = None
 
 
 def schedule_of(schedule: JobSchedule) -> Schedule:
@@ -88,6 +91,10 @@ def plan_job_schedule(schedule: JobSchedule, seen: JobScheduleObservation) -> Pl
     if not is_held(metadata):
         return Plan((Hold(is_held=True),), None, again_seconds=0.0)
     problem = agent_problem(spec.publisher_ref.name, seen.publisher, seen.error)
+    if seen.owner is not None:
+        namespace, other = seen.owner
+        text = f"schedule {other} of this journal belongs to the JobSchedule of namespace {namespace}, which is older"
+        problem = stalled("ScheduleTaken", text)
     if problem is not None:
         return replace(_plan(schedule, seen, (), problem), again_seconds=pause_of(seen.error) or FOLLOW_SECONDS)
     view = _view(schedule, seen)
@@ -130,10 +137,11 @@ def _seen(view: JobScheduleView) -> tuple[object, ...]:
 def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
     """Remove the schedule, unless that is impossible; no deletion waits longer than the limit."""
     name, error = schedule.metadata.name, awaited_error(schedule, seen.publisher, seen.error, seen.now)
-    if error is not None:
+    if error is not None and seen.owner is None:
         findings = under_way("AgentUnreachable", error.message)
         return replace(_plan(schedule, seen, (), findings), again_seconds=_SOON_SECONDS)
     reason = reason_to_keep(schedule, seen.publisher, seen.error)
+    reason = "another JobSchedule keeps it" if seen.owner is not None else reason
     if reason is not None:
         text = f"schedule {name} stays in the journal: {reason}; `mailboat jobs unschedule {name}` removes it"
         return Plan((Hold(is_held=False), RecordEvent(Severity.WARNING, "ScheduleRetained", text)), None)

@@ -29,7 +29,7 @@ from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import ReclaimPolicy, condition_of
 from mailboat_operator.kinds.journal.spec import Journal
-from mailboat_operator.kinds.topic.spec import JournalRole, Topic, TopicRetention
+from mailboat_operator.kinds.topic.spec import JournalRole, Topic, TopicRetention, TopicStatus
 from mailboat_operator.plan.actions import (
     RECLAIM_SECONDS,
     Action,
@@ -57,6 +57,7 @@ from mailboat_operator.plan.findings import (
     stalled,
     suspended,
     under_way,
+    whole_seconds,
 )
 from mailboat_operator.plan.labels import ACCEPTED_TOPIC
 
@@ -227,7 +228,7 @@ def plan_rival(topic: Topic, wanted: TopicWanted, owner: tuple[str, str], now: d
     namespace, name = owner
     whose = f"Topic {name}" if namespace == topic.metadata.namespace else "a Topic of another namespace"
     message = f"topic {wanted.name} belongs to {whose}, which is older; two objects never manage one topic"
-    return plan_topic_status(topic, wanted, None, stalled("TopicTaken", message), now, is_forgotten=True)
+    return plan_topic_status(topic, wanted, None, stalled("TopicTaken", message), now, kept=_forgotten(topic))
 
 
 def plan_topic_status(
@@ -237,7 +238,7 @@ def plan_topic_status(
     findings: Sequence[Finding],
     now: datetime,
     *,
-    is_forgotten: bool = False,
+    kept: TopicStatus | None = None,
 ) -> Plan:
     """Say of the topic what was found, and do nothing.
 
@@ -247,18 +248,19 @@ def plan_topic_status(
         found: What the brokers have; None when nothing is known of it now.
         findings: What to say.
         now: When this is.
-        is_forgotten: Whether what was known of the topic before is outdated.
+        kept: What stays of the status before; None: all but since when the topic is missing.
     """
-    known = before = topic.status
-    if is_forgotten or found is not None:
-        known = replace(
-            before,
-            topic_id=None if found is None else found.topic_id,
-            partitions=None if found is None else found.partitions,
-            replicas=None if found is None else found.replicas,
-        )
+    before = topic.status
+    known = replace(before, missing_since=None) if kept is None else kept
+    if found is not None:
+        known = replace(known, topic_id=found.topic_id, partitions=found.partitions, replicas=found.replicas)
     status = replace(known, topic_name=before.topic_name if wanted is None else wanted.name)
     return plan_status(topic.metadata, before, status, findings, now)
+
+
+def _forgotten(topic: Topic) -> TopicStatus:
+    """The status without what is outdated: the topic is gone, or another object's."""
+    return replace(topic.status, topic_id=None, partitions=None, replicas=None, missing_since=None)
 
 
 def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
@@ -269,12 +271,15 @@ def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
         if _has_reason(topic, _MADE):
             return replace(plan, actions=(CreateTopic(wanted),))
         return replace(plan, again_seconds=0.0)
-    if not _has_reason(topic, _MISSING):  # a broker that has just started may not know all topics yet
+    since = topic.status.missing_since or whole_seconds(now)
+    rest = _SURE_SECONDS - (now - since).total_seconds()
+    if rest > 0:  # a broker that has just started may not know all topics yet
         text = f"{wanted.name} is not on the brokers; it is created again if it is missing for {_SURE_SECONDS:g} s"
-        plan = plan_topic_status(topic, wanted, None, under_way(_MISSING, text), now)
-        return replace(plan, again_seconds=_SURE_SECONDS)
+        kept = replace(topic.status, missing_since=since)
+        plan = plan_topic_status(topic, wanted, None, under_way(_MISSING, text), now, kept=kept)
+        return replace(plan, again_seconds=rest)
     message = f"topic {wanted.name} was deleted and is created again: its messages are lost"
-    plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, is_forgotten=True)
+    plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, kept=_forgotten(topic))
     return replace(plan, actions=(RecordEvent(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import field
+from datetime import datetime
 from typing import Annotated, ClassVar
 
 from mailboat.frozen import Frozen
@@ -120,6 +121,7 @@ class TopicStatus(Status):
     )
     partitions: Annotated[int | None, Field("Number of partitions.", minimum=0)] = None
     replicas: Annotated[int | None, Field("Replicas of each partition.", minimum=0)] = None
+    missing_since: Annotated[datetime | None, Field("Since when the topic is not on the brokers.")] = None
 
 
 class Topic(Frozen):

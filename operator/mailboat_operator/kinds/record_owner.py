@@ -1,0 +1,56 @@
+"""Which of several JobQueues or JobSchedules of one name owns their record, where their Journals lead to one log.
+
+A record of the log has the name of its object alone. Of objects in several namespaces the oldest owns it: two that
+wrote it in turn would never come to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from mailboat.errors import ClusterRefusedError
+
+from mailboat_operator.cluster_reader import ClusterReader
+from mailboat_operator.kinds.job_queue.spec import JobQueue
+from mailboat_operator.kinds.job_schedule.spec import JobSchedule
+from mailboat_operator.kinds.publisher.spec import Publisher
+
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
+_Recorded = TypeVar("_Recorded", JobQueue, JobSchedule)
+
+
+async def owner_of_record(
+    reader: ClusterReader,
+    resource: _Recorded,
+    publisher: Publisher,
+    list_all: Callable[[str], Awaitable[Sequence[_Recorded]]],
+) -> tuple[str, str] | None:
+    """Namespace and name of the older object that owns the record; None if this one does."""
+    metadata, ours = resource.metadata, await _log_of(reader, publisher)
+    if ours is None:
+        return None
+    try:
+        found = await list_all("*")
+    except ClusterRefusedError:  # an operator of single namespaces may not list all; it serves no other for this log
+        return None
+    older = []
+    for other in found:
+        if other.metadata.name != metadata.name or other.metadata.namespace == metadata.namespace:
+            continue
+        its_publisher = await reader.publisher(other.metadata.namespace, other.spec.publisher_ref.name)
+        if its_publisher is not None and await _log_of(reader, its_publisher) == ours:
+            # by time, then namespace, since creation times have whole seconds: all objects must name the same owner
+            older.append((other.metadata.created_at or _EVER, other.metadata.namespace, other.metadata.name))
+    first = min(older, default=None)
+    is_older = first is not None and first < (metadata.created_at or _EVER, metadata.namespace, "")
+    return first[1:] if first is not None and is_older else None
+
+
+async def _log_of(reader: ClusterReader, publisher: Publisher) -> tuple[str, str] | None:
+    """The cluster and the prefix of a Publisher's topics; None while its Journal does not know its cluster."""
+    journal = await reader.journal(publisher.metadata.namespace, publisher.spec.journal_ref.name)
+    if journal is None or journal.status.cluster_id is None:
+        return None
+    return journal.status.cluster_id, journal.spec.topics.prefix or ""
