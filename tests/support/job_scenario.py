@@ -27,13 +27,15 @@ from mailboat.model.jobs import JobState, NewJob, show_job_id
 from support.crashes import KillingFailpoints
 
 JOBS: Final = 6
+LEASE_MS: Final = 3_000
+"""Those of a dead worker are waited for; a living one on a busy machine must not lose its own."""
 
 
 def prepare(folder: Path) -> None:
     """Jobs whose lease is short, so that those of a dead worker start again soon."""
     with SqliteJournal.create(folder / "journal.db", SystemClock()) as journal:
         topic = open_job_topic(journal)
-        topic.add([NewJob("work", lease_ms=1_000, retry_delay_ms=0, keep=True)] * JOBS)
+        topic.add([NewJob("work", lease_ms=LEASE_MS, retry_delay_ms=0, keep=True)] * JOBS)
         topic.close()
 
 
