@@ -124,7 +124,7 @@ class Members:
         thread = threading.Thread(target=process.run, args=(Until.FOREVER,))
         self._running.append((process, thread))
         thread.start()
-        await_value(lambda: self.told(DiscoveryMessage))
+        await_value(lambda: self.told(DiscoveryMessage, EDGE))
         return target
 
     def let_sling_subscribe(self, max_retries: int = -1, golden: str = "") -> None:
