@@ -401,7 +401,7 @@ class PackageImport:
                 if outcome.error is not None:
                     raise outcome.error
                 batch.pass_over(attempt.view.passed_over - target.ledger.passed_over)
-                outcome.confirmed(commands.settle(batch, position))
+                outcome.count_statuses(commands.settle(batch, position))
                 self._commit(batch, attempt, position)
         recorder.committed([record], outcome, began)
         self.counts.count(outcome)

@@ -377,13 +377,13 @@ class Redriver:
                 raise outcome.error
             # a subscriber that is not editable confirms no import, but the package was reported as failed before
             if not outcome.statuses:
-                outcome.confirmed(self._importer.confirm(batch, record.offset, message))
+                outcome.count_statuses(self._importer.confirm(batch, record.offset, message))
             # In the transaction of the content: a crash neither loses the entry nor leaves an imported one.
             batch.resolve(entry.offset)
             if self._ports.processors.after is not None:
                 batch.expect_after([package.offset for package in outcome.processed])
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
-            outcome.count(batch.commit(position))
+            outcome.count_changes(batch.commit(position))
         self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMITTED)
         return outcome
 

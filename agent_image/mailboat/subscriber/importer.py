@@ -108,50 +108,45 @@ class BatchOutcome:
         """Whether there is anything to commit besides a position."""
         return self.imported + self.dropped > 0
 
-    def apply(self) -> None:
-        """Count an imported package, whose changes are counted apart."""
-        self.imported += 1
+    def count_imported(self, packages: int = 1) -> None:
+        """Count imported packages, whose changes are counted apart."""
+        self.imported += packages
 
-    def skip(self, offset: Offset) -> None:
+    def count_skipped(self, offset: Offset) -> None:
         """Count a message that means nothing here."""
         self.skipped += 1
         self.left_out.add(offset)
 
-    def drop(self, offset: Offset) -> None:
+    def count_dropped(self, offset: Offset) -> None:
         """Count a package that is passed without an import."""
         self.dropped += 1
         self.left_out.add(offset)
 
-    def add(self, packages: int, count: ChangeCount) -> None:
-        """Count imported packages, and what they changed."""
-        self.imported += packages
-        self.count(count)
-
-    def count(self, count: ChangeCount) -> None:
+    def count_changes(self, count: ChangeCount) -> None:
         """Count changes of the target."""
         self.put += count.put
         self.removed += count.removed
         self.content_bytes += count.content_bytes
 
-    def confirmed(self, statuses: int) -> None:
+    def count_statuses(self, statuses: int) -> None:
         """Count confirmations that were added to the batch."""
         self.statuses += statuses
 
-    def added_jobs(self, jobs: int) -> None:
+    def count_jobs(self, jobs: int) -> None:
         """Count jobs that were added to the batch."""
         self.jobs += jobs
 
-    def end(self, done: int) -> BatchOutcome:
+    def ended_at(self, done: int) -> BatchOutcome:
         """End the batch after so many records."""
         self.done = done
         return self
 
-    def wait(self, done: int, message: PackageMessage | None) -> BatchOutcome:
+    def waits_at(self, done: int, message: PackageMessage | None) -> BatchOutcome:
         """End the batch before a package that is not to be imported yet."""
         self.done, self.message, self.is_waiting = done, message, True
         return self
 
-    def fail(self, done: int, message: PackageMessage | None, error: Exception) -> BatchOutcome:
+    def failed_at(self, done: int, message: PackageMessage | None, error: Exception) -> BatchOutcome:
         """End the batch before a record that failed."""
         self.done, self.message, self.error = done, message, error
         return self
@@ -234,7 +229,7 @@ class Importer:
             is_package = record.headers == PACKAGE_HEADERS
             if not is_package and record.headers == PIECE_HEADERS:
                 self._payloads.pieces.take(record, self._follow)
-                outcome.skip(record.offset)
+                outcome.count_skipped(record.offset)
                 continue
             message = None
             try:
@@ -243,17 +238,17 @@ class Importer:
             except StopAskedError:
                 raise
             except _NotYetError:
-                return outcome.wait(index, message)
+                return outcome.waits_at(index, message)
             except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
                 policy = self._settings.config.undecodable
                 cause = error if message is not None else refused_record(record, error, policy)
-                return outcome.fail(index, message, cause)
+                return outcome.failed_at(index, message, cause)
             admission = self._admission
             # readers wait for the end of a build, so the batch that completes one is committed at once
             is_build_end = admission is not None and self.is_wanted(message) and admission.note_done(record, message)
             # between packages a stop needs no deadline: what is in the batch is committed
             if is_build_end or outcome.content_bytes > heavy or self._guard.is_stopping:
-                return outcome.end(index + 1)
+                return outcome.ended_at(index + 1)
             if message.payload_ref is not None or message.binaries:
                 # Only now: `expect` drops every fetch that is not for these next records.
                 self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
@@ -264,7 +259,8 @@ class Importer:
     ) -> tuple[int, PackageRun | None]:
         """Import as much of a run as the target takes; the next record, and the run if it goes on behind that."""
         taken, count = batch.apply_subtrees(run.subtrees, index - run.begin)
-        outcome.add(taken, count)
+        outcome.count_imported(taken)
+        outcome.count_changes(count)
         # one for each package, as in the general way: crash tests count them
         for _ in range(taken):
             self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
@@ -300,7 +296,7 @@ class Importer:
     def _import(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: BatchOutcome) -> None:
         """Import, skip or drop one package. Raises: _NotYetError, StopAskedError, and whatever it fails with."""
         if not self.is_wanted(message):
-            outcome.skip(offset)
+            outcome.count_skipped(offset)
             if message.action is not Action.TEST:
                 outcome.unfollowed.add(message.pub_agent_name or "")
             return
@@ -314,10 +310,10 @@ class Importer:
             # By the message alone: nothing of a package that is refused is fetched.
             self._roots.check(message)
         self._change(batch, offset, message, outcome)
-        outcome.added_jobs(self._add_jobs(batch, offset, message))
+        outcome.count_jobs(self._add_jobs(batch, offset, message))
         if self._settings.is_editable:
-            outcome.confirmed(self.confirm(batch, offset, message))
-        outcome.apply()
+            outcome.count_statuses(self.confirm(batch, offset, message))
+        outcome.count_imported()
         self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
 
     def _is_admitted(
@@ -328,10 +324,10 @@ class Importer:
             return True
         if passage is AdmissionDecision.WAIT:
             raise _NotYetError
-        outcome.drop(offset)
+        outcome.count_dropped(offset)
         staging = self._settings.staging if passage is AdmissionDecision.SKIP else None
         golden = None if staging is None else AgentName(staging.golden)
-        outcome.confirmed(self.confirm(batch, offset, message, PackageStatus.REMOVED, golden))
+        outcome.count_statuses(self.confirm(batch, offset, message, PackageStatus.REMOVED, golden))
         return False
 
     def _change(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: BatchOutcome) -> None:
@@ -344,9 +340,9 @@ class Importer:
         if is_invalidation:
             return
         if message.action is Action.DELETE:
-            outcome.count(batch.remove(message.paths, offset))
+            outcome.count_changes(batch.remove(message.paths, offset))
         else:
-            outcome.count(self._apply(batch, offset, message))
+            outcome.count_changes(self._apply(batch, offset, message))
             if message.payload is None:
                 outcome.far_bytes[offset] = message.package_length_bytes
         if hooks.after is not None:

@@ -360,13 +360,13 @@ class Subscriber:
                 return outcome, False
             after = state.after(records, outcome.done)
             # answers of commands and open builds belong to the position, so they are in its transaction
-            outcome.confirmed(self._commands.settle(batch, after))
+            outcome.count_statuses(self._commands.settle(batch, after))
             self._exposure.settle(batch)
             batch.pass_over(state.passing_over)
             if self._after_calls.is_wanted:
                 batch.expect_after([package.offset for package in outcome.processed])
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
-            outcome.count(batch.commit(after))
+            outcome.count_changes(batch.commit(after))
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
         return outcome, True
 
