@@ -218,18 +218,20 @@ class Importer:
         outcome = BatchOutcome(done=len(records))
         heavy = self._settings.heavy_bytes
         runs = PackageRuns(self._settings, self._ports, records if self._is_bare else ())
-        run, index = None, -1
-        while (index := index + 1) < len(records):
-            run = run or runs.run_at(index)
+        done = 0
+        while done < len(records):
+            run = runs.run_at(done)
             if run is not None:
-                index, run = self._import_run(batch, run, index, outcome)
-                if index == len(records):
+                done += self._import_run(batch, run, done, outcome)
+                if done == len(records):
                     break
-            record = records[index]
+                # the target may take only some of a run: the package behind those goes the general way
+            record = records[done]
             is_package = record.headers == PACKAGE_HEADERS
             if not is_package and record.headers == PIECE_HEADERS:
                 self._payloads.pieces.take(record, self._follow)
                 outcome.count_skipped(record.offset)
+                done += 1
                 continue
             message = None
             try:
@@ -238,35 +240,32 @@ class Importer:
             except StopAskedError:
                 raise
             except _NotYetError:
-                return outcome.waits_at(index, message)
+                return outcome.waits_at(done, message)
             except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
                 policy = self._settings.config.undecodable
                 cause = error if message is not None else refused_record(record, error, policy)
-                return outcome.failed_at(index, message, cause)
+                return outcome.failed_at(done, message, cause)
+            done += 1
             admission = self._admission
             # readers wait for the end of a build, so the batch that completes one is committed at once
             is_build_end = admission is not None and self.is_wanted(message) and admission.note_done(record, message)
             # between packages a stop needs no deadline: what is in the batch is committed
             if is_build_end or outcome.content_bytes > heavy or self._guard.is_stopping:
-                return outcome.ended_at(index + 1)
+                return outcome.ended_at(done)
             if message.payload_ref is not None or message.binaries:
                 # Only now: `expect` drops every fetch that is not for these next records.
-                self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
+                self._expect(records[done : done + _AHEAD_RECORDS])
         return outcome
 
-    def _import_run(
-        self, batch: Batch, run: PackageRun, index: int, outcome: BatchOutcome
-    ) -> tuple[int, PackageRun | None]:
-        """Import as much of a run as the target takes; the next record, and the run if it goes on behind that."""
-        taken, count = batch.apply_subtrees(run.subtrees, index - run.begin)
+    def _import_run(self, batch: Batch, run: PackageRun, begin: int, outcome: BatchOutcome) -> int:
+        """Import as much of a run as the target takes, from a record on; return how many packages that were."""
+        taken, count = batch.apply_subtrees(run.subtrees, begin - run.begin)
         outcome.count_imported(taken)
         outcome.count_changes(count)
         # one for each package, as in the general way: crash tests count them
         for _ in range(taken):
             self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
-        index += taken
-        # the target may take only some of a run; the package behind those goes the general way
-        return index, run if index + 1 < run.begin + len(run.subtrees.roots) else None
+        return taken
 
     def is_wanted(self, message: PackageMessage) -> bool:
         """Whether the message means anything to this subscriber: no TEST, and of a publisher that it follows."""
@@ -527,22 +526,26 @@ class PackageRuns:
         self._reach = ports.failpoints.reach
         self._records = records
         self._tries = TRIES
+        self._run: PackageRun | None = None
         self._next = 0
 
     def run_at(self, begin: int) -> PackageRun | None:
-        """The run that begins with a record; None where it is imported alone."""
-        if begin < self._next or not self._tries or len(self._records) - begin < FEW:
+        """The run that a record is in; None where it is imported alone."""
+        if begin < self._next:
+            # a run goes on behind the part that the target took; records that were no run are not tried again
+            return self._run
+        if not self._tries or len(self._records) - begin < FEW:
             return None
         packages = self._packages_from(begin)
-        # records that were no run together are not tried again from the next one on
-        self._next = begin + len(packages)
+        self._run, self._next = None, begin + len(packages)
         subtrees = None if len(packages) < FEW else self._read(packages)
         if subtrees is None:
             # a batch made to look like runs, and to fail as such, must not be read twice as a whole; where nothing
             # was read, as of formats that are read alone, other packages may follow that are a run
             self._tries -= bool(packages)
             return None
-        return PackageRun(begin, subtrees)
+        self._run = PackageRun(begin, subtrees)
+        return self._run
 
     def _packages_from(self, begin: int) -> list[PlainPackage]:
         """The packages of the records that may be a run."""
