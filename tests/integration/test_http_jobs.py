@@ -7,7 +7,9 @@ import random
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,23 @@ from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
+from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.http_source import HttpSource
+from mailboat.jobs.leases import RULES
+from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import Offer
+from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.jobs import (
     AttemptOutcome,
+    Feed,
     JobAction,
     JobId,
     JobMissingError,
     JobQueueMissingError,
     JobResult,
+    JobsAdded,
     JobScheduleMissingError,
     MissedFirings,
     NewJob,
@@ -41,9 +50,13 @@ from mailboat.model.jobs import (
     Renewal,
     Schedule,
     Token,
+    WorkerSeen,
     parse_job_id,
+    pool_topic,
     show_job_id,
 )
+from mailboat.model.positions import LogIdentity
+from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.fake_control import FakeControl
 
@@ -193,6 +206,50 @@ def test_a_token_of_another_lease_or_worker_is_refused(client: HttpControl, work
     result = JobResult(job, Token(claimed.token + change), AttemptOutcome.OK)
     assert report(client, result, worker=worker).lost == (CallView(claimed.job, claimed.token + change),)
     assert client.jobs.show(job).view.state == "active"
+
+
+def test_no_answer_shows_the_random_end_of_a_worker_s_id(client: HttpControl, journal: MemoryJournal) -> None:
+    (added,) = client.jobs.add([NewJob("work")])
+    client.jobs.turn("old-0123456789ab", TurnOrder(("**",), wait_seconds=LONGEST_WAIT_SECONDS))
+    with closing(open_job_topic(journal.another_handle())) as topic:
+        topic.append(WorkerSeen("new-ba9876543210", 1, ("**",), RULES + 1))
+    assert client.jobs.queue("default").older_workers == ("old",)
+    assert client.jobs.show(parse_job_id(added.job)).worker == "old"
+    paths = ("jobs", f"jobs/{added.job}", "jobs/queues", "jobs/queues/default")
+    answers = [httpx2.get(f"{client.url}/api/v1/{path}", verify=False).text for path in paths]
+    assert not [text for text in answers if "0123456789ab" in text or "ba9876543210" in text]
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["live", "forgotten"])
+def test_requests_in_the_name_of_a_pool_s_member_are_refused(serve: Any, is_forgotten: bool) -> None:
+    clock = ManualClock()
+    journal = MemoryJournal(clock)
+    pool = AgentName("web")
+    feed = Feed(pool, 1, Offset(1), LogIdentity("c", "t"), "marker")
+    service = JobService(journal.another_handle, clock, random.Random(1))
+    with (
+        closing(open_job_topic(journal.another_handle())) as topic,
+        HttpControl(serve(FakeControl(), UNHURRIED, jobs=service).url) as client,
+    ):
+        member = LogSource(topic, clock, random.Random(1), NoFailpoints())
+        package = NewJob(pool_topic(pool), b"0", "0", lease_ms=600_000)
+        topic.append(JobsAdded([package], feed=feed))
+        offer = Offer("web-0-0123456789ab", 1, (pool_topic(pool),))
+        member.catch_up()
+        (call,) = {each.call for _ in range(2) for each in member.poll(offer, 1, (), 0.0).claimed}
+        if is_forgotten:
+            clock.advance(100.0)
+        result = JobResult(call.job, call.token, AttemptOutcome.OK)
+        for requested in (
+            partial(report, client, result, worker=offer.worker),
+            partial(report, client, renewals=(Renewal(call.job, call.token),), worker=offer.worker),
+            partial(client.jobs.turn, offer.worker, TurnOrder(("x",))),
+            partial(client.jobs.leave, offer.worker),
+        ):
+            with pytest.raises(UsageError, match="members of shared pools"):
+                requested()
+        assert client.jobs.show(call.job).view.state == "active"
+        assert member.report(offer, [result], []).lost == []
 
 
 def test_j37_a_second_result_is_refused(client: HttpControl) -> None:

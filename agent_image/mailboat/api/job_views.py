@@ -58,7 +58,7 @@ class JobDetailView:
         retries: How often a failed attempt is repeated; -1 is without limit.
         position: How many calls of the queue, or jobs of its key, start before it; null for a job that is not due.
         starts_at: When it should start, at the pace of the last calls of its queue; null if that is unknown.
-        worker: The worker that runs it.
+        worker: The worker that runs it, without the random end of its id.
         token: The fencing token of the running attempt.
         started_at: When the running attempt started.
         done: Steps of the running attempt that are done.
@@ -122,8 +122,8 @@ class JobQueueView:
         rate: Starts within a time, such as `100/1s`; None is without limit.
         merge: The most jobs of one topic and key that one call takes.
         topics: Patterns of job topics.
-        older_workers: Live workers of an older version to which newer ones leave the queue, or jobs that it holds,
-            until they stop.
+        older_workers: Live workers of an older version, named as in a job, to which newer ones leave the queue, or jobs
+            that it holds, until they stop.
     """
 
     queue: str

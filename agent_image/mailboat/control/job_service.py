@@ -369,11 +369,11 @@ class JobService:
         Raises: ThrottledError: there are too many workers.
         """
         # the result of a package counts as its import, so only a process with the target may take it
-        if any(topic.partition(".")[0] == RESERVED_NAME for topic in offer.topics):
+        if _has_reserved(offer.topics):
             raise UsageError(f"topics that begin with {RESERVED_NAME} are not for workers without the journal")
         with self._opened(max_age_seconds) as source:
             workers = source.topic.fold.workers
-            self._check_worker(offer.worker)
+            self._check_worker(offer.worker, source.topic.fold)
             known = workers.get(offer.worker)
             # A claim that is under way must not bring back a worker that left, or the topics of one that ends.
             if offer.worker in self._left or (known is not None and not known.topics and not offer.is_ending):
@@ -394,7 +394,7 @@ class JobService:
     ) -> PollResult:
         """Report calls of a worker, and renew its leases. See `JobSource.report`."""
         with self._opened() as source:
-            self._check_worker(offer.worker)
+            self._check_worker(offer.worker, source.topic.fold)
             return source.report(offer, results, renewals, free, held)
 
     def has_left(self, worker: str) -> bool:
@@ -405,6 +405,7 @@ class JobService:
         """A worker ends."""
         with self._opened() as source:
             fold = source.topic.fold
+            _refuse_member(fold, worker)
             if worker in fold.workers or any(lease.worker == worker for lease in fold.leases.values()):
                 source.leave(worker)
             self._left[worker] = None
@@ -439,7 +440,8 @@ class JobService:
         self._source.catch_up()
         return self._source
 
-    def _check_worker(self, worker: str) -> None:
+    def _check_worker(self, worker: str, fold: JobFold) -> None:
+        _refuse_member(fold, worker)
         if worker in self._of_earlier_topic:
             raise JobLogReplacedError(
                 f"the job topic was created again; worker {worker} has calls of the earlier one",
@@ -488,6 +490,24 @@ def _refuse_pool(queue: str) -> None:
             f"{queue} holds the packages of the shared pool {name}",
             next_step=f"drop packages with: mailboat queues clear {name}",
         )
+
+
+def _has_reserved(topics: Sequence[str]) -> bool:
+    """Whether a worker of these topics is a member of a shared pool."""
+    return any(topic.partition(".")[0] == RESERVED_NAME for topic in topics)
+
+
+def _refuse_member(fold: JobFold, worker: str) -> None:
+    """Refuse requests in the name of a member of a shared pool, which never sends any. Raises: UsageError."""
+    known = fold.workers.get(worker)
+    # One that ends has no topics any more, and one that was silent is forgotten: both may still import packages.
+    is_member = (
+        _has_reserved(known.topics)
+        if known is not None and known.topics
+        else any(lease.worker == worker and is_of_pool(lease.queue.name) for lease in fold.leases.values())
+    )
+    if is_member:
+        raise UsageError("members of shared pools are not workers without the journal")
 
 
 def _check_queue(fold: JobFold, name: str) -> None:

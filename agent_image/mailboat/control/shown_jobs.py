@@ -91,7 +91,7 @@ def job_view(topic: JobTopic, job: JobId, now_ms: int) -> JobView:
 def with_attempt(view: JobDetailView, lease: Lease, lease_ms: int) -> JobDetailView:
     """The view of a job with what is known of the attempt that runs."""
     progress = decode_progress(lease.progress)
-    view = replace(view, worker=lease.worker, token=lease.token, started_at=moment_of(lease.started_ms))
+    view = replace(view, worker=_worker_name(lease.worker), token=lease.token, started_at=moment_of(lease.started_ms))
     if progress is None:
         return replace(view, progress=lease.progress.decode(errors="replace") or None)
     # A renewal sets the end of the lease, so its moment is the end without the duration.
@@ -103,6 +103,12 @@ def with_attempt(view: JobDetailView, lease: Lease, lease_ms: int) -> JobDetailV
         eta_at=None if ends_ms is None else moment_of(min(ends_ms, MAX_MS)),
         log=tuple(progress.log),
     )
+
+
+def _worker_name(worker: str) -> str:
+    # Without the random end of the id, which is all that keeps others from requests in the worker's name: tokens of
+    # leases are offsets, and can be guessed.
+    return worker.rpartition("-")[0] or "unnamed"
 
 
 def job_state_view(fold: JobFold, job: JobId, now_ms: int) -> JobStateView:
@@ -134,7 +140,7 @@ def job_queue_view(fold: JobFold, queue: Queue, now_ms: int, came_due: Sequence[
         settings.merge,
         tuple(settings.topics),
         settings.parallel_percent,
-        tuple(older_workers(fold, queue)),
+        tuple(dict.fromkeys(map(_worker_name, older_workers(fold, queue)))),
     )
 
 

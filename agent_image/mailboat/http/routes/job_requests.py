@@ -52,7 +52,7 @@ QueuePath = Annotated[str, Path(description="The queue's name.", max_length=LONG
 WorkerPath = Annotated[
     str,
     Path(
-        description="Chosen by the worker for each start. It should end in random characters.",
+        description="Chosen by the worker for each start. It must end in `-` and random characters: it is a secret.",
         min_length=1,
         max_length=LONGEST_NAME,
         examples=["renderer-1-9f86d081884c"],
