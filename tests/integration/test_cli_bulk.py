@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import builtins
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mailboat.bulk.assembly import ports_for, recipe_for
-from mailboat.bulk.build_records import BuildRequest
+from mailboat.bulk.build_records import BinResult, BuildRequest, Recipe
 from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import BuildOrder, BuildRun
-from mailboat.bulk.cutter import Budget
+from mailboat.bulk.cutter import Bin, Budget
 from mailboat.cli.bulk import parse_size
 from mailboat.cli.spark_driver import BulkProgress, progress_bar
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
-from mailboat.errors import UsageError
+from mailboat.errors import BlobMissingError, UsageError
 from mailboat.model.identifiers import BuildId
 from mailboat.model.paths import ROOT
 from mailboat.testing.clocks import ManualClock
@@ -65,6 +66,13 @@ def test_a_plan_names_what_can_not_be_read_and_ends_with_1(new_boat: Any, site: 
     assert "/a/outside  PathRefused: " in ran.out
 
 
+def test_a_plan_names_what_only_a_strict_build_refuses_and_ends_with_0(new_boat: Any, site: Path) -> None:
+    (site / "Big.bin").write_text("differs in case only")
+    shown = new_boat.do("bulk", "plan", site)
+    assert "so does a build with limits.refuse_collisions" in shown.out
+    assert [each["path"] for each in new_boat.json("bulk", "plan", site)["refused"]] == ["/big.bin"]
+
+
 def test_status_tells_of_each_build_what_is_published_and_who_has_it(boat: Any, site: Path, tmp_path: Path) -> None:
     assert boat.do("bulk", "status").lines == ["the log holds no build"]
     report = build(boat, site)
@@ -82,6 +90,30 @@ def test_status_tells_of_each_build_what_is_published_and_who_has_it(boat: Any, 
     assert [(each["name"], each["imported"]) for each in one["subscribers"]] == [("edge", report.total)]
     assert boat.do("bulk", "status", "-o", "name").lines == ["release-7"]
     assert boat.run("bulk", "status", "none").code == 2
+
+
+class SlowStages(LocalStages):
+    """When the tree is built, two hours have passed, and a sweep has removed the first package."""
+
+    def __init__(self, workspace: Workspace, clock: ManualClock) -> None:
+        super().__init__(workspace.blobs, workspace.codecs)
+        self._swept = workspace.blobs
+        self._clock = clock
+
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
+        yield from super().build(recipe, bins)
+        self._clock.advance(7200.0)
+        self._swept.delete(next(iter(self._swept.list())).digest)
+
+
+def test_a_build_that_takes_longer_than_blobs_are_kept_publishes_nothing(boat: Any, site: Path) -> None:
+    configuration, clock = boat.home / "mailboat.yaml", ManualClock()
+    configuration.write_text(re.sub(r"grace_seconds: .*", "grace_seconds: 3600", configuration.read_text()))
+    with Workspace(Home(boat.home), clock) as workspace:
+        recipe = recipe_for(workspace, BuildRequest(str(site), [ROOT], Budget(3_000, 4)))
+        with pytest.raises(BlobMissingError, match="nothing more was published"):
+            BuildRun(BuildOrder(recipe), ports_for(workspace, SlowStages(workspace, clock))).run()
+    assert boat.json("bulk", "status")["builds"] == []
 
 
 def test_a_forgotten_build_has_no_manifest_and_keeps_what_it_published(boat: Any, site: Path) -> None:

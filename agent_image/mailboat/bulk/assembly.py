@@ -13,6 +13,7 @@ from mailboat.bulk.build_claims import this_driver
 from mailboat.bulk.build_records import BuildRequest, Recipe
 from mailboat.bulk.build_reports import Progress, SilentProgress
 from mailboat.bulk.build_run import BuildStages, DriverPorts
+from mailboat.bulk.publication import resume_seconds_of
 from mailboat.bulk.source_branches import outermost
 from mailboat.composition.source_openers import absolute_source, open_source
 from mailboat.composition.workspace import Workspace
@@ -88,4 +89,5 @@ def ports_for(
         this_driver(),
         workspace.clock,
         SilentProgress() if progress is None else progress,
+        resume_seconds=resume_seconds_of(workspace.home.config.blobs.grace_seconds),
     )

@@ -148,6 +148,7 @@ class DriverPorts:
         clock: Time.
         progress: Receives the progress.
         failpoints: Where tests make it fail.
+        resume_seconds: What was stored longer ago may have been swept from the blob store; see `resume_seconds_of`.
     """
 
     stages: BuildStages
@@ -158,6 +159,7 @@ class DriverPorts:
     clock: Clock
     progress: Progress = field(default_factory=SilentProgress)
     failpoints: Failpoints = field(default_factory=NoFailpoints)
+    resume_seconds: float = RESUME_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +390,7 @@ class BuildRun:
         """Forget what earlier attempts stored, when that began so long ago that a sweep may have removed some of it."""
         now_ms = milliseconds_now(self._ports.clock)
         # Blobs that no message names are swept after a grace period: older rows may lead to nothing.
-        if now_ms - (build.stored_ms or build.created_ms) <= RESUME_SECONDS * 1000:
+        if now_ms - (build.stored_ms or build.created_ms) <= self._ports.resume_seconds * 1000:
             return build
         self._library.manifest(build).remove()
         return replace(build, stored_ms=now_ms)
@@ -517,7 +519,7 @@ class BuildRun:
         """Whether something of a build may have been stored so long ago that a sweep has taken it since."""
         return (
             build.created_ms < self._began_ms
-            or milliseconds_now(self._ports.clock) - build.created_ms > RESUME_SECONDS * 1000
+            or milliseconds_now(self._ports.clock) - build.created_ms > self._ports.resume_seconds * 1000
         )
 
     def _report(self, build: Build, problems: Sequence[BuildProblem]) -> BuildReport:

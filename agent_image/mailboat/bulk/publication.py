@@ -22,12 +22,19 @@ from mailboat.publisher.bulk_parts import BulkParts, Part
 from mailboat.publisher.published import StagedNode
 
 RESUME_SECONDS: Final = 6 * 3600.0
-"""What an attempt built longer ago may have been swept from the blob store meanwhile."""
+"""What an attempt built longer ago may have been swept meanwhile; less with a short `blobs.grace_seconds`."""
+_GRACE_SHARE: Final = 4
 
 # Each check is one request that waits for the store.
 _CHECK_THREADS: Final = 16
 _CHECKED_AT_ONCE: Final = 1_000
 """Blobs that are checked at once: more would be in memory for nothing."""
+
+
+def resume_seconds_of(grace_seconds: float) -> float:
+    """For how long a build takes what it stored to be there without a check."""
+    # A sweep may come as soon as the grace period is over. The rest of it is for the publication after the check.
+    return min(RESUME_SECONDS, grace_seconds / _GRACE_SHARE)
 
 
 def publish_build(
