@@ -16,7 +16,7 @@ from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import open_source
 from mailboat.maintenance.blob_sweep import sweep
-from mailboat.operations.stored_snapshots import restore_stored, store_snapshot
+from mailboat.operations.stored_snapshots import restore_stored, store_snapshot, stored_snapshot
 from mailboat.testing.clocks import ManualClock
 from support.engines import digest_of
 from support.s3_server import ADMIN, S3Server
@@ -67,6 +67,22 @@ def test_a_name_is_moved_on_only(home: Path, boat: Any, tmp_path: Path) -> None:
     forced = boat.json("content", "snapshot", first, "blob:edge", "--force")
     assert (forced["stored"], forced["next_offset"]) == (True, 1)
     assert boat.json("content", "snapshot", second, "blob:edge")["stored"]
+
+
+def test_a_name_that_another_member_moved_on_during_the_copy_stays_there(home: Path, tmp_path: Path) -> None:
+    with Workspace(Home(home)) as workspace:
+
+        class Overtaken:
+            def begin(self, phase: str, _total_bytes: int | None = None) -> None:
+                if phase == "storing":
+                    store_snapshot(f"generations:{tmp_path / 'second'}", "edge", workspace)
+
+            def advance(self, count: int) -> None:
+                pass
+
+        late = store_snapshot(f"files:{tmp_path / 'first'}", "edge", workspace, phases=Overtaken())
+        assert (late.is_new, late.stored.next_offset) == (False, 2)
+        assert stored_snapshot(workspace.blobs, "edge").next_offset == 2
 
 
 def test_snapshots_are_listed_until_they_are_forgotten(home: Path, boat: Any, tmp_path: Path) -> None:

@@ -161,24 +161,31 @@ def store_snapshot(
     """
     parse_agent_name(name)
     before = None if is_forced else _read(workspace.blobs, name)
-    if before is not None:
-        position = _position_of(target)
-        if position.identity != before.position.identity:
-            raise UsageError(
-                f"{PLACE}{name} is of another journal, {before.position.identity}; {target} is of {position.identity}",
-                next_step="another name, or --force to replace it",
-            )
-        # Several members of a pool may keep one name: the one that is furthest wins, and the others store nothing.
-        if position.next_offset <= before.next_offset:
-            return StoreResult(before, is_new=False)
+    # Several members of a pool may keep one name: the one that is furthest wins, and the others store nothing.
+    if before is not None and _stands_as_far(before, name, _position_of(target), target):
+        return StoreResult(before, is_new=False)
     with _room(workspace) as folder:
         file = folder / "snapshot"
         watch, roots = None if phases is None else phases.advance, roots_of_target(workspace.home, target)
         taken = take_snapshot(target, file, workspace.clock, watch, roots)
         stored = _put(workspace.blobs, file, taken.head, phases)
+    # Again: the copy may have taken hours, and another member may have moved the name further meanwhile.
+    now = None if is_forced else _read(workspace.blobs, name)
+    if now is not None and _stands_as_far(now, name, stored.position, target):
+        return StoreResult(now, is_new=False)
     # the blob before its name: a crash in between leaves a blob without a name, which a sweep removes
     workspace.blobs.documents.write(name, _encoded(stored))
     return StoreResult(stored, is_new=True)
+
+
+def _stands_as_far(stored: StoredSnapshot, name: str, position: Position, target: str) -> bool:
+    """Whether a name needs no snapshot of this position. Raises: UsageError: the name stands for another log's."""
+    if position.identity != stored.position.identity:
+        raise UsageError(
+            f"{PLACE}{name} is of another journal, {stored.position.identity}; {target} is of {position.identity}",
+            next_step="another name, or --force to replace it",
+        )
+    return position.next_offset <= stored.next_offset
 
 
 def restore_stored(
