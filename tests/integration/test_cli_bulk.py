@@ -66,6 +66,15 @@ def test_a_plan_names_what_can_not_be_read_and_ends_with_1(new_boat: Any, site: 
     assert "/a/outside  PathRefused: " in ran.out
 
 
+def test_a_build_that_left_something_out_ends_with_1_unless_that_is_allowed(boat: Any, site: Path) -> None:
+    (site / "a/outside").symlink_to("/")
+    left_out = "left out, and not removed anywhere: 1 path"
+    for _ in range(2):  # a repetition lists the tree again, and comes to the same
+        ran = boat.run("bulk", "build", site, "--build-id", "release-7")
+        assert (ran.code, left_out in ran.out) == (1, True)
+    assert left_out in boat.do("bulk", "build", site, "--build-id", "release-7", "--allow-unreadable").out
+
+
 def test_a_plan_names_what_only_a_strict_build_refuses_and_ends_with_0(new_boat: Any, site: Path) -> None:
     (site / "Big.bin").write_text("differs in case only")
     shown = new_boat.do("bulk", "plan", site)

@@ -126,14 +126,17 @@ def test_the_command_of_job_workers_is_known(stored: Any) -> None:
     check(list(argued(workload["spec"]["template"]["spec"])), ["worker run"])
 
 
-def test_the_command_of_a_build_is_known(stored: Any) -> None:
+@pytest.mark.parametrize("allow_unreadable", [False, True])
+def test_the_command_of_a_build_is_known(stored: Any, *, allow_unreadable: bool) -> None:
     publisher, journal = stored("Publisher"), stored("Journal")
-    run = SparkRun(stored("PackageBuild"), 1, publisher, journal.spec, publisher.spec.source, IMAGE)
+    build = stored("PackageBuild", {"allowUnreadable": allow_unreadable})
+    run = SparkRun(build, 1, publisher, journal.spec, publisher.spec.source, IMAGE)
     arguments = [
         kubeflow_application(run)["spec"]["arguments"],
         apache_application(run)["spec"]["driverArgs"],
     ]
     check([(words, {}) for words in arguments], ["bulk build", "bulk build"])
+    assert ["--allow-unreadable" in words for words in arguments] == [allow_unreadable] * 2
 
 
 @pytest.mark.parametrize(

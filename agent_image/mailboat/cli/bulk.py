@@ -133,6 +133,9 @@ def build(  # sets of options
     running: SparkOptions,
     source: SourceArgument,
     paths: RootsArgument = None,
+    allow_unreadable: Annotated[
+        bool, typer.Option("--allow-unreadable", help="Exit with 0 although unreadable paths were left out.")
+    ] = False,
 ) -> None:
     """Build a tree as many packages and publish them in order. Idempotent: the same command resumes."""
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
@@ -140,7 +143,8 @@ def build(  # sets of options
     with _spark(running) as driver, _workspace(session, naming.into) as workspace:
         report = driver.build(workspace, request, naming.publisher, named, is_all=naming.everything)
         session.show(build_report(report, driver.runner.figures, driver.runner.start_seconds))
-    _end_by_problems(report.problems)
+    if not allow_unreadable:
+        _end_by_problems(report.problems)
 
 
 @remote_command

@@ -90,6 +90,8 @@ class SparkRun(Frozen):
             f"--budget={spec.budget.size_bytes}",
             f"--nodes={spec.budget.nodes}",
             "--master=submitted",
+            # only then: an image of an earlier version refuses an option that it does not know
+            *(["--allow-unreadable"] if spec.allow_unreadable else ()),
         ]
 
     @property

@@ -204,15 +204,21 @@ class PackageBuildSpec(Frozen):
     retries: Annotated[
         int,
         Field(
-            "Attempts after the first; each resumes the previous one. With unreadable paths an attempt publishes the "
-            "others and fails; its log names them.",
+            "Attempts after the first; each resumes the previous one.",
             minimum=0,
             maximum=20,
         ),
     ] = 3
+    allow_unreadable: Annotated[
+        bool,
+        Field(
+            "Complete a build without its unreadable paths, which the driver's log names. Default: fail once the "
+            "others are published."
+        ),
+    ] = False
     start_deadline_seconds: Annotated[
         float,
-        Field("Time limit for the pods of an attempt to start running; then the attempt fails.", form=DURATION),
+        Field("Time limit for the pods of an attempt to start.", form=DURATION),
     ] = 600.0
     active_deadline_seconds: Annotated[
         int | None,
