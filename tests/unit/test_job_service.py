@@ -159,6 +159,17 @@ def test_calls_of_a_worker_that_leaves_are_queued_again_at_once(jobs: JobService
     assert jobs.queue("default").active == 0
 
 
+def test_a_stop_of_one_job_of_a_merged_call_names_all_that_it_ends(jobs: JobService) -> None:
+    jobs.set_queue(QueueSettings("q", ("merged",), merge=2))
+    first, second = (each.job for each in jobs.add([NewJob("merged", key="k")] * 2))
+    offer = Offer("w-1", 1, ("**",))
+    (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+    stopped = jobs.command(JobAction.STOP, [parse_job_id(second)])
+    assert [(each.job, each.stop_requested) for each in stopped] == [(first, True), (second, True)]
+    jobs.report(offer, [JobResult(call.job, call.token, AttemptOutcome.FAIL)], [])
+    assert [each.state for each in jobs.list_jobs(JobFilter()).items] == ["stopped", "stopped"]
+
+
 def test_j29_removed_jobs_are_gone_and_a_retry_is_a_new_job(jobs: JobService, clock: ManualClock) -> None:
     removed, failed = (parse_job_id(each.job) for each in jobs.add([NewJob("mail"), NewJob("mail", b'{"q": "it\'s"}')]))
     assert jobs.command(JobAction.REMOVE, [removed])[0].state == "ended"

@@ -54,7 +54,10 @@ class JobControl(Protocol):
         ...
 
     def command(self, action: JobAction, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
-        """Stop or remove jobs. Raises: JobMissingError; UsageError for the removal of one that runs."""
+        """Stop or remove jobs; the answer has all jobs of a merged call, which a stop of one ends.
+
+        Raises: JobMissingError; UsageError for the removal of one that runs.
+        """
         ...
 
     def retry(self, jobs: Sequence[JobId]) -> Sequence[JobStateView]:

@@ -428,7 +428,9 @@ def _command(session: Session, action: JobAction, texts: Sequence[str]) -> None:
     with _control(session) as control:
         found = control.command(action, jobs)
     lines = [f"{each.job} {'stop requested' if each.stop_requested else each.state}" for each in found]
-    session.show(Report([{"job": each.job, "state": each.state} for each in found], texts, lambda: lines))
+    session.show(
+        Report([{"job": each.job, "state": each.state} for each in found], [each.job for each in found], lambda: lines)
+    )
 
 
 def _show_states(session: Session, found: Sequence[JobStateView]) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from mailboat.api.job_control import JobFilter
@@ -225,7 +225,9 @@ class JobService:
                     next_step=f"mailboat jobs stop {' '.join(active)}",
                 )
             _append(topic, JobsCommanded(action, jobs))
-            return self._state_views(fold, jobs)
+            # A merged call has one lease and ends as a whole: the answer has all jobs that the stop of one ends.
+            calls = [[job] if (lease := fold.leases.get(job)) is None else lease.jobs for job in jobs]
+            return self._state_views(fold, list(dict.fromkeys(chain.from_iterable(calls))))
 
     def retry(self, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         with self._opened() as source:

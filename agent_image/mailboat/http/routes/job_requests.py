@@ -160,7 +160,7 @@ async def clear_job_queue(queue: QueuePath, ports: Ports, call: CurrentCall) -> 
 
 @router.post("/commands/stop", **operation(Verb.ADMIN, "Stop jobs", example=[JOB_STATE], also=(404,)))
 async def stop_jobs(order: JobIds, ports: Ports, call: CurrentCall) -> Sequence[JobStateView]:
-    """Queued jobs stop at once, running ones when their handler notices."""
+    """Queued jobs stop at once, running ones when their handler notices, with all jobs of a merged call."""
     return await _command(ports, call, JobAction.STOP, order)
 
 
