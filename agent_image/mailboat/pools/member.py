@@ -327,10 +327,12 @@ class PoolMember:
             # also after an error: the packages that have begun end, so that other members get them at once
             with suppress(MailboatError):
                 worker.stop(self._signal.remaining_seconds(_STOP_SECONDS))
-            with suppress(MailboatError, StopAskedError):
-                handler.store_position()
         if self._error is not None:
             raise self._error
+        # Only after a good end: a member that stopped in a named state may have another target than the pool.
+        deadline = Deadline(ports.clock, _STOP_SECONDS)
+        with suppress(MailboatError, StopAskedError):
+            handler.store_position(lambda: deadline.is_over() or self._signal.is_overdue)
 
     def _turns(self, source: LogSource, follower: PackageFollower, worker: JobWorker, goal: Offset | None) -> None:
         pause = _FIRST_PAUSE_SECONDS
@@ -424,7 +426,7 @@ class PoolMember:
             # No import has stored it since the last look. Commits alone would leave it at the last package, which
             # retention may remove: the next start would find a gap.
             if (low_water, handler.stored_offset) == self._progress_seen:
-                handler.store_position()
+                handler.store_position(self._signal.stopping.is_set)
             self._progress_seen = low_water, handler.stored_offset
             if topic is not None:
                 self._take_commands(handler, topic, low_water)

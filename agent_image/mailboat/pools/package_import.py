@@ -241,15 +241,15 @@ class PackageImport:
         """Note the position that the target holds."""
         self._stored_offset = offset
 
-    def store_position(self) -> None:
+    def store_position(self, is_stopping: Callable[[], bool]) -> None:
         """Store that all below the low-water mark is done, unless it is known to be stored.
 
-        Raises: StopAskedError; the target's errors.
+        Raises: StopAskedError: `is_stopping`, and another member has the target; the target's errors.
         """
         view = self._view
         if view is None or view.low_water <= (self._stored_offset or 0):
             return
-        with self._shared.opened(lambda: self._signal.is_overdue) as target:
+        with self._shared.opened(is_stopping) as target:
             position = self._position(target, view)
             if position != target.ledger.position():
                 with target.batch() as batch:
