@@ -80,7 +80,7 @@ class PoolContract:
         with closing(stores.open_target()) as target:
             assert digest_of(target.source()) == digest_of(page_source(*named))
         last = stores.member("m4").run(is_endless=False)
-        assert (last.imported, last.lag) == (0, 0)
+        assert (last.imported, last.lag_offsets) == (0, 0)
 
 
 class TestPoolInMemory(PoolContract):

@@ -154,7 +154,7 @@ def test_two_members_import_each_package_once_and_confirm_it_once(
     members.start(stores.member("m1"), stores.member("m2"), is_endless=False)
     ended = members.join()
     assert sum(item.imported for item in ended) == len(paths)
-    assert {item.lag for item in ended} == {0}
+    assert {item.lag_offsets for item in ended} == {0}
     assert outcomes(engine) == [(offset, PackageStatus.IMPORTED) for offset in range(len(paths))]
     assert {status.sub_agent_name for status in engine.statuses()} == {POOL}
     assert len({status.sub_sling_id for status in engine.statuses()}) == 1
@@ -700,7 +700,7 @@ def test_a_member_that_starts_shows_its_lag_before_it_has_read_a_package(engine:
     late: Any = LateJournal(engine.journal, has_shown)
     assert stores.member("m1", journal=late, when_changed=show).run(is_endless=False).imported == 3
     first = next(each for each in shown if each.lag_offsets is not None)
-    assert (first.lag, first.phase, first.is_ready) == (3, SubscriberPhase.IMPORTING, False)
+    assert (first.lag_offsets, first.phase, first.is_ready) == (3, SubscriberPhase.IMPORTING, False)
     assert shown[-1].is_ready
 
 
@@ -715,7 +715,7 @@ def test_a_member_of_a_newer_version_is_ready_while_it_waits_for_older_ones(
         members.start(stores.member("m1", when_changed=shown.append))
         wait_until(lambda: any(each.ready_reason == "older-members" for each in shown))
         held_up = shown[-1]
-        assert (held_up.is_ready, held_up.imported, held_up.lag) == (True, 0, 1)
+        assert (held_up.is_ready, held_up.imported, held_up.lag_offsets) == (True, 0, 1)
         topic.append(WorkerSeen("old", 0, ()))
     wait_until(lambda: (shown[-1].imported, shown[-1].ready_reason) == (1, "caught-up"))
 
