@@ -40,8 +40,8 @@ _SUCCESS: Final = range(200, 300)
 _REFUSED: Final = frozenset({400, 409, 413, 422})
 """A repetition would be refused, too. Other failures may pass: a token is replaced, a pod starts."""
 
-
 Waiting = Callable[[], AbstractAsyncContextManager[None]]
+"""Context entered during a wait for an agent, brokers or a bucket: meanwhile other objects are reconciled."""
 
 
 class AgentAddress(Frozen):

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from mailboat.errors import BrokersUnreachableError, MailboatError
 
+from mailboat_operator.agent_client import Waiting
 from mailboat_operator.brokers import Brokers, ClusterFound, Credentials
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.plan.actions import TopicAction, TopicFound
@@ -89,9 +90,6 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 # Longer than a resync: connections of Journals that still exist are used before.
 _IDLE_SECONDS: Final = 600.0
 _ONLY: Final = "cluster"
-
-Waiting = Callable[[], AbstractAsyncContextManager[None]]
-"""Context entered during a wait for brokers."""
 
 
 class BrokerConnection:

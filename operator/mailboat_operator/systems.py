@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from mailboat.frozen import Frozen
 
-from mailboat_operator.broker_connections import Connections, Waiting
+from mailboat_operator.agent_client import Waiting
+from mailboat_operator.broker_connections import Connections
 from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.workload.agent_manifests import AgentPolicy
