@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from mailboat.blobs.memory import MemoryBlobStore
-from mailboat.clock import SystemClock
+from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import SubscriberConfig, Transfer
 from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.sources.folder import FolderSource
@@ -24,6 +24,7 @@ from mailboat.errors import (
     FollowWidenedError,
     JournalReplacedError,
     JournalTrimmedError,
+    MailboatError,
     ProcessorFailedError,
     UsageError,
 )
@@ -313,14 +314,33 @@ def test_a_publisher_that_a_pool_passed_over_is_missed_when_the_pool_follows_it(
 def test_packages_of_another_log_or_target_are_left_to_members_that_know_it(engine: Engine, stores: Stores) -> None:
     ports = stores.ports(NoFailpoints(), random.Random(1))
     shared = SharedTarget(partial(open_target, stores.kind, stores.place, ports.failpoints), ports.clock, ports.random)
-    handler = PackageImport(pool_settings(sling_id=SlingId("mine")), ports, shared, StopSignal(), lambda _: None)
+    handler = PackageImport(pool_settings(), "mine.2", ports, shared, StopSignal(), lambda _: None)
     log = engine.journal.identity(PACKAGES)
     handler.show(PoolView(log, Offset(0)))
-    ours = Feed(POOL, 1, Offset(0), log, "mine")
-    for feed in (ours._replace(log=LogIdentity("another", "log")), ours._replace(target="another")):
+    ours = Feed(POOL, 1, Offset(0), log, "mine.2")
+    for feed in (ours._replace(log=LogIdentity("another", "log")), ours._replace(target="mine.3")):
         payload = encode_queued(feed, Package(Offset(0), (ROOT,)))
         result = handler(Call({JobId(1): NewJob(pool_topic(POOL), payload)}, Token(1), 1))
         assert result.outcome is AttemptOutcome.SNOOZE
+
+
+@pytest.mark.parametrize("kind", ["files", "sqlite"])
+def test_content_that_a_package_replaces_counts_as_removed(engine: Engine, tmp_path: Path, kind: str) -> None:
+    publish(engine, "/a/x")
+    publish(engine, "/a")
+    place = tmp_path / "shared"
+    place.mkdir()
+    assert Stores(engine.journal, engine.blobs, place, kind).member("m1").run(is_endless=False).removed == 1
+
+
+def test_a_member_that_is_stopped_while_another_one_has_the_target_ends_as_stopped(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    with closing(stores.open_target()):
+        member = stores.member("m1")
+        members.start(member)
+        member.stop(Deadline(SystemClock(), 0.0))
+        assert members.join()[0].phase is SubscriberPhase.STOPPED
 
 
 def test_a_redrive_is_refused_where_a_newer_package_above_the_position_is_done(
@@ -532,8 +552,9 @@ def test_a_pool_on_an_older_copy_of_its_target_imports_what_the_copy_lacks(
     assert [type(error) for error in members.errors] == [PoolForgottenError]
 
 
-def test_a_member_whose_target_becomes_an_older_copy_stops_before_it_imports_into_it(
-    engine: Engine, stores: Stores, members: Members, tmp_path: Path
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["an older copy", "an empty target"])
+def test_a_member_whose_target_is_replaced_stops_before_it_imports_into_it(
+    engine: Engine, stores: Stores, members: Members, tmp_path: Path, *, is_emptied: bool
 ) -> None:
     stores.member("m0").run(is_endless=False)
     shutil.copytree(stores.place, tmp_path / "copy")
@@ -542,11 +563,50 @@ def test_a_member_whose_target_becomes_an_older_copy_stops_before_it_imports_int
     members.start(member)
     wait_until(lambda: member.statistics.stored_offset == 1)
     shutil.rmtree(stores.place)
-    shutil.copytree(tmp_path / "copy", stores.place)
+    if not is_emptied:
+        shutil.copytree(tmp_path / "copy", stores.place)
     publish(engine, "/b")
     members.join()
     assert [type(error) for error in members.errors] == [PoolTargetDiffersError]
-    assert stores.member("m2").run(is_endless=False).imported == 2
+    settings = pool_settings(is_gap_accepted=is_emptied)
+    assert stores.member("m2", settings).run(is_endless=False).imported == 2
+
+
+def test_a_member_of_a_former_begin_of_the_pool_changes_nothing(engine: Engine, stores: Stores) -> None:
+    publish(engine, "/a")
+    stores.member("m1").claim()
+    stopped = list[MailboatError]()
+    ports = stores.ports(NoFailpoints(), random.Random(1))
+    shared = SharedTarget(partial(open_target, stores.kind, stores.place, ports.failpoints), ports.clock, ports.random)
+    handler = PackageImport(pool_settings(), "former.1", ports, shared, StopSignal(), stopped.append)
+    log = engine.journal.identity(PACKAGES)
+    handler.show(PoolView(log, Offset(0)))
+    payload = encode_queued(Feed(POOL, 1, Offset(0), log, ""), Package(Offset(0), (ROOT,)))
+    result = handler(Call({JobId(1): NewJob(pool_topic(POOL), payload)}, Token(1), 1))
+    assert (result.outcome, [type(error) for error in stopped]) == (AttemptOutcome.SNOOZE, [PoolTargetDiffersError])
+    assert not (stores.place / "a").exists()
+
+
+def test_the_lost_job_of_a_package_that_is_done_holds_up_no_member(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    sling_id = suspend_with_two_versions(engine, stores, members)
+    with closing(stores.open_target()) as target:
+        position = target.ledger.position()
+        assert position is not None
+        with target.batch() as batch:  # its member died before it reported
+            batch.commit(position, {Offset(1): Token(1)})
+    with closing(open_job_topic(engine.journal, topic=stores.job_topic)) as topic:
+        while not topic.follow():
+            pass
+        as_of = topic.next_offset
+        topic.write_checkpoint()
+    engine.journal.truncate(stores.job_topic, as_of)
+    member = stores.member("m2")
+    members.start(member)
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=False, command_id="r1"))
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
+    assert not members.errors
 
 
 def test_a_pool_whose_queue_lost_a_package_takes_it_from_the_log(

@@ -79,6 +79,7 @@ from mailboat.model.jobs import (
     show_job_id,
 )
 from mailboat.model.messages import JOB_TOPIC
+from mailboat.pools.shared_target import instance_of
 from mailboat.wire.job_records import queue_problem
 from mailboat.wire.protobuf import MAX_MS
 
@@ -295,7 +296,7 @@ class JobService:
             return
         with self._opened() as source:
             feed = source.topic.fold.feeds.find(pool)
-            if feed is not None and feed.target in instances:
+            if feed is not None and instance_of(feed.target) in instances:
                 _append(source.topic, QueueRemoved(feed.queue))
 
     def suspend(self, queue: str, seconds: float | None = None) -> QueueChangeView:

@@ -28,7 +28,7 @@ from mailboat.errors import (
 )
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
-from mailboat.jobs.feeds import lost_package
+from mailboat.jobs.feeds import MAX_POOLS, lost_package
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.job_worker import JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
@@ -49,7 +49,7 @@ from mailboat.model.positions import Position
 from mailboat.pools.package_follower import MAX_PUBLISHERS, PackageFollower, Unfed, package_of
 from mailboat.pools.package_import import PackageImport, PoolTargetDiffersError, PoolView
 from mailboat.pools.package_order import OpenPackages, Package, decode_queued, plan_feed
-from mailboat.pools.shared_target import SharedTarget
+from mailboat.pools.shared_target import SharedTarget, instance_of, marker_of_begin
 from mailboat.subscriber.admission import StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
 from mailboat.subscriber.continuity import decide_start, plan_start
@@ -71,11 +71,11 @@ _COMMAND_SECONDS: Final = 0.5
 _TURN_SECONDS: Final = 5.0
 """How long one step may wait for something to do."""
 
+_STORE_SECONDS: Final = 5.0
+"""How often the stored position is compared with that of the pool while packages are imported."""
+
 _SUSPENDED_TURN_SECONDS: Final = 0.5
 """The same while imports are suspended: what resumes them does not end the wait."""
-
-_LEASE_END_SECONDS: Final = 1.0
-"""How long a member waits for a record that ends a lease before it moves the log's time."""
 
 
 class PoolForgottenError(StopError):
@@ -147,6 +147,7 @@ class PoolMember:
         self._commands_low_water: Offset | None = None
         self._has_commands = True
         self._progress_seen: tuple[Offset, Offset | None] | None = None
+        self._stored_at = ports.clock.monotonic()
         self._beat = heartbeat(ports.clock)
 
     @property
@@ -167,12 +168,14 @@ class PoolMember:
                 commands.claim_position()
                 commands.load(is_read=False)
                 self._suspension = commands.suspension()
-        return SlingId(marker)
+        return instance_of(marker)
 
     def run(self, *, is_endless: bool = True) -> SubscriberStatistics:
         """Import until stopped, or until all is done that the log holds now. Raises: MailboatError."""
         try:
             self._run(is_endless=is_endless)
+        except StopAskedError:
+            pass  # while it waited for the target that another member has
         except MailboatError as error:
             self._show(**self._counted(), phase=SubscriberPhase.STOPPED, cause=FailureCause.of_error(error))
             raise
@@ -200,38 +203,38 @@ class PoolMember:
             source.catch_up()
             feed = topic.fold.feeds.find(self._settings.subscriber.name)
             start, is_moved = self._start(target.ledger, topic, feed)
-            marker = target.ledger.pool.marker() or ""
-            if feed is not None and is_moved:
-                self._empty_queue(source, feed)
             if feed is None or is_moved:
-                begun = Feed(self._settings.subscriber.name, 1, start.next_offset, start.identity, marker)
-                # Appended, then read back: if another member's record with this number came first, that one counts.
-                (offset,) = topic.append(JobsAdded((), feed=begun))
-                topic.follow_to(offset, source.note_log_time)
-                feed = topic.fold.feeds.find(begun.pool) or begun
+                feed = self._begin(source, target.ledger, feed, start)
             self._queue = topic.fold.queues[feed.queue]
         return feed, start
 
-    def _empty_queue(self, source: LogSource, feed: Feed) -> None:
-        """Remove the queue of a pool that goes back in the log. Raises: StopAskedError."""
+    def _begin(self, source: LogSource, ledger: Ledger, before: Feed | None, start: Position) -> Feed:
+        """Begin the queue of the pool, or begin it again from another offset. Raises: PoolTargetDiffersError."""
         topic = source.topic
-        # What is in it comes again from the log: left there, it would be imported before older packages.
-        queue = topic.fold.queues[feed.queue]
-        (offset,) = topic.append(QueueRemoved(feed.queue))
+        marker = marker_of_begin(ledger.pool.marker() or "", "" if before is None else before.target)
+        # First: members that have begun packages of the former queue must not import them before those that come again.
+        ledger.pool.mark(marker)
+        if before is not None:
+            # What is in it comes again from the log: left there, it would be imported before older packages.
+            topic.append(QueueRemoved(before.queue))
+        feed = Feed(self._settings.subscriber.name, 1, start.next_offset, start.identity, marker)
+        (offset,) = topic.append(JobsAdded((), feed=feed))
         topic.follow_to(offset, source.note_log_time)
-        # For the same reason, what members have begun must have ended: they are asked to stop, or their leases end.
-        while any(lease.queue is queue for lease in topic.fold.leases.values()):
-            if self._signal.stopping.is_set():
-                raise StopAskedError
-            self._beat(_LEASE_END_SECONDS)
-            topic.follow(_LEASE_END_SECONDS, source.note_log_time)
-            source.tick()
+        # Read back: a member with another target may have been first.
+        found = topic.fold.feeds.find(feed.pool)
+        if found is None or (found.target, found.log) != (marker, start.identity):
+            raise PoolTargetDiffersError(
+                f"the pool {feed.pool} began on another target meanwhile, or the journal has {MAX_POOLS} pools",
+                next_step="mount one volume in all members, or remove pools (mailboat subscribers forget NAME)",
+                subscriber=feed.pool,
+            )
+        return found
 
     def _start(self, ledger: Ledger, topic: JobTopic, feed: Feed | None) -> tuple[Position, bool]:
         """Where the pool goes on, and whether that is not where its queue does."""
         settings = self._settings.subscriber
         marker, accepted_gap = ledger.pool.marker(), settings.is_gap_accepted
-        is_other = feed is not None and marker != feed.target
+        is_other = feed is not None and instance_of(marker or "") != instance_of(feed.target)
         if is_other and not accepted_gap:
             raise PoolTargetDiffersError(
                 f"the target of this member is not that of the pool {settings.name}",
@@ -256,17 +259,22 @@ class PoolMember:
         if feed is None:
             return start, False
         is_elsewhere = feed.log != identity or not start.next_offset <= feed.next_offset <= bounds.next_offset
-        return start, is_other or is_elsewhere or self._lacks_package(ledger, topic, feed, start)
+        # A begin of the pool that the target does not have: it is an older copy, or its member died in between.
+        return start, marker != feed.target or is_elsewhere or self._lacks_package(ledger, topic, feed, start)
 
     def _lacks_package(self, ledger: Ledger, topic: JobTopic, feed: Feed, start: Position) -> bool:
         """Whether a package before the feed is neither done nor in the queue: the target is an older copy of itself.
+
+        Reads what lies between them, which may be much while one package is tried again for long.
 
         Notes the publishers that are skipped before the feed: members that read their packages may not have stored it.
         """
         queued, passed_over = set(), set[str]()
         for job in topic.fold.queues[feed.queue].chained():
-            with suppress(JobLogIncompleteError):  # the topic lost it: then it is not in the queue
+            try:
                 queued.add(_queued_package(topic, job)[0].offset)
+            except JobLogIncompleteError:  # no member can import it, nor end it
+                return True
         follow = self._settings.subscriber.follow
 
         def is_followed(publisher: AgentName | None) -> bool:
@@ -280,13 +288,15 @@ class PoolMember:
             self._ports.journal, self._settings.subscriber.package_topic, start.next_offset, feed.next_offset
         )
         with closing(found) as records:
-            is_lacking = any(
-                package.offset not in queued and not ledger.pool.is_done(package.offset)
-                for record in records
-                if (package := package_of(record, is_followed)) is not None
-            )
+            for record in records:
+                self._beat(0.0)
+                if self._signal.stopping.is_set():
+                    raise StopAskedError
+                package = package_of(record, is_followed)
+                if package is not None and package.offset not in queued and not ledger.pool.is_done(package.offset):
+                    return True
         self.passed_over |= passed_over
-        return is_lacking
+        return False
 
     # ----------------------------------------------------------------------------------------------------- the loop
 
@@ -301,9 +311,9 @@ class PoolMember:
         except BaseException:
             source.close()
             raise
-        self.sling_id = SlingId(feed.target)
+        self.sling_id = instance_of(feed.target)
         settings = replace(settings, sling_id=self.sling_id)
-        handler = self._import = PackageImport(settings, ports, self._shared, self._signal, self._halt)
+        handler = self._import = PackageImport(settings, feed.target, ports, self._shared, self._signal, self._halt)
         handler.suspend(self._suspension)
         handler.note_stored(start.next_offset)
         workers = WorkerSettings(self._settings.member, self._settings.slots, {pool_topic(settings.name): handler})
@@ -329,7 +339,7 @@ class PoolMember:
                 worker.stop(self._signal.remaining_seconds(_STOP_SECONDS))
         if self._error is not None:
             raise self._error
-        # Only after a good end: a member that stopped in a named state may have another target than the pool.
+        # Only after a good end: a member that stopped in a named state knows the pool's position no longer.
         deadline = Deadline(ports.clock, _STOP_SECONDS)
         with suppress(MailboatError, StopAskedError):
             handler.store_position(lambda: deadline.is_over() or self._signal.is_overdue)
@@ -362,14 +372,12 @@ class PoolMember:
         feed = topic.fold.feeds.find(self._settings.subscriber.name)
         # By the queue, not by the feed alone: one that began again may have a higher number by now, and this member has
         # forgotten the packages that come again.
-        if feed is None or topic.fold.queues[feed.queue] is not self._queue:
+        if feed is None or topic.fold.queues.get(feed.queue) is not self._queue:
             raise PoolForgottenError(
                 f"the pool {self._settings.subscriber.name} was removed from the registry, or began again",
                 next_step="start the member again: the pool then goes on from the position of its target",
                 subscriber=self._settings.subscriber.name,
             )
-        if feed.target != self.sling_id:
-            raise PoolTargetDiffersError(f"another target was given to the pool {feed.pool}", subscriber=feed.pool)
         unfed = follower.unfed(feed.next_offset)
         self._refresh(topic, feed)
         if unfed.next_offset > feed.next_offset:
@@ -411,6 +419,9 @@ class PoolMember:
         self._ports.failpoints.reach(Failpoint.POOL_FED)
         topic.follow_to(offset, source.note_log_time)
         self._fed_at = now
+        # Another member may have removed it before that record: the next turn ends this one.
+        if topic.fold.queues.get(feed.queue) is not self._queue:
+            return feed
         self._refresh(topic, feed)
         return topic.fold.feeds.find(feed.pool) or feed
 
@@ -423,10 +434,13 @@ class PoolMember:
         if low_water is None:
             return _COMMAND_SECONDS
         try:
-            # No import has stored it since the last look. Commits alone would leave it at the last package, which
-            # retention may remove: the next start would find a gap.
-            if (low_water, handler.stored_offset) == self._progress_seen:
+            # Commits alone would leave it at the last package, which retention may remove: the next start would find a
+            # gap. Of a busy pool the others' commits are noted: all members announce one position.
+            now = self._ports.clock.monotonic()
+            is_quiet = (low_water, handler.stored_offset) == self._progress_seen
+            if is_quiet or now - self._stored_at >= _STORE_SECONDS:
                 handler.store_position(self._signal.stopping.is_set)
+                self._stored_at = now
             self._progress_seen = low_water, handler.stored_offset
             if topic is not None:
                 self._take_commands(handler, topic, low_water)

@@ -32,6 +32,7 @@ from mailboat.errors import (
 from mailboat.failpoints import Failpoint
 from mailboat.jobs.job_worker import Call, Result
 from mailboat.journal.port import Record
+from mailboat.model.changes import ChangeCount
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import AttemptOutcome
 from mailboat.model.messages import Action, FailureCause, PackageMessage, Suspension
@@ -197,14 +198,25 @@ class PackageImport:
     def __init__(
         self,
         settings: SubscriberSettings,
+        marker: str,
         ports: ImportPorts,
         shared: SharedTarget,
         signal: StopSignal,
         halt: Callable[[MailboatError], None],
     ) -> None:
-        """`halt` is called with a named state in which the member must stop; the package then waits for another one."""
+        """Import nothing yet.
+
+        Args:
+            settings: Of the pool as a subscriber.
+            marker: Of the target, with the begin of the pool: nothing is imported into one that has another.
+            ports: What an import needs.
+            shared: The target.
+            signal: The request to stop.
+            halt: Called with a named state in which the member must stop; the package then waits for another one.
+        """
         self.counts = ImportCounts()
         self._settings = settings
+        self._marker = marker
         self._ports = ports
         self._shared = shared
         self._signal = signal
@@ -259,19 +271,25 @@ class PackageImport:
 
     def _position(self, target: Target, view: PoolView) -> Position:
         """The position that the target may announce: all below it is done. Raises: PoolTargetDiffersError."""
-        stored, low_water = target.ledger.position(), view.low_water
-        # Offsets of another log can't be compared.
-        if stored is not None and stored.identity == view.log:
-            if stored.next_offset < (self._stored_offset or 0):
-                raise PoolTargetDiffersError(
-                    f"the target of the pool {self._settings.name} is an older copy: it went back from offset"
-                    f" {self._stored_offset} to {stored.next_offset}",
-                    next_step="start all members again: the pool then takes from the journal what the copy lacks",
-                    subscriber=self._settings.name,
-                )
-            # a view may be older than the last commit of another member
-            low_water = max(low_water, stored.next_offset)
-        return Position(view.log, low_water)
+        # a view may be older than the last commit of another member
+        return Position(view.log, max(view.low_water, self._checked(target, view).next_offset))
+
+    def _checked(self, target: Target, view: PoolView) -> Position:
+        """The position that the target holds, if it is the one that this member joined with.
+
+        A target that is made anew, put back, or taken by a later begin of the pool lacks packages that count as done
+        here, and may have done others. Raises: PoolTargetDiffersError.
+        """
+        marker, stored = target.ledger.pool.marker(), target.ledger.position()
+        is_ours = marker == self._marker and stored is not None and stored.identity == view.log
+        if stored is None or not is_ours or stored.next_offset < (self._stored_offset or 0):
+            raise PoolTargetDiffersError(
+                f"the target of the pool {self._settings.name} is another one than at the start of this member,"
+                " or an older copy of it",
+                next_step="start all members again: the pool then takes from the journal what the target lacks",
+                subscriber=self._settings.name,
+            )
+        return stored
 
     def serve_commands(self, *, is_read: bool) -> bool:
         """Redrive and answer, after reading what was sent if asked to; whether a command is still open.
@@ -281,9 +299,9 @@ class PackageImport:
         view = self._view
         if view is None:
             return True
-        with self._shared.opened(self._signal.stopping.is_set) as target, self._settled(target):
+        with self._shared.opened(self._signal.stopping.is_set) as target:
             position, ports = self._position(target, view), self._ports.on(target)
-            with closing(CommandHandler(self._settings, ports)) as commands:
+            with self._settled(target), closing(CommandHandler(self._settings, ports)) as commands:
                 commands.load(is_read=is_read)
                 commands.take(position, lambda _: False)
                 commands.settle_due(position)
@@ -320,7 +338,7 @@ class PackageImport:
             return self._halted(error)
         # The pool began again on another log or target, and this member learns of it with its next turn, which ends it:
         # the package is for the others.
-        if view is None or log != str(view.log) or target not in ("", self._settings.sling_id):
+        if view is None or log != str(view.log) or target not in ("", self._marker):
             return _NOT_OURS
         attempt = _Attempt(view, package.offset, call, _CallSignal(self._signal, call))
         record, message = Record(package.offset, b"", (), None, 0), None
@@ -402,24 +420,32 @@ class PackageImport:
                     raise outcome.error
                 batch.pass_over(attempt.view.passed_over - target.ledger.passed_over)
                 outcome.count_statuses(commands.settle(batch, position))
-                self._commit(batch, attempt, position)
+                outcome.count_changes(self._commit(batch, attempt, position))
         recorder.committed([record], outcome, began)
         self.counts.count(outcome)
 
-    def _commit(self, batch: Batch, attempt: _Attempt, position: Position) -> None:
+    def _commit(self, batch: Batch, attempt: _Attempt, position: Position) -> ChangeCount:
         # Only a shortcut: what fences is that the target was asked for the package since it was opened.
         if attempt.call.should_stop:
             raise StopAskedError
         self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
-        batch.commit(position, {attempt.offset: attempt.call.token})
+        changes = batch.commit(position, {attempt.offset: attempt.call.token})
         self.note_stored(position.next_offset)
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
+        return changes
 
     @contextmanager
     def _opened(self, attempt: _Attempt) -> Iterator[Target]:
-        """The target, when no other member has it. Raises: StopAskedError: the attempt is over before."""
-        with self._shared.opened(lambda: attempt.signal.is_overdue) as target, self._settled(target):
-            yield target
+        """The target, when no other member has it.
+
+        Raises:
+            StopAskedError: The attempt is over before.
+            PoolTargetDiffersError: It is another one.
+        """
+        with self._shared.opened(lambda: attempt.signal.is_overdue) as target:
+            self._checked(target, attempt.view)
+            with self._settled(target):
+                yield target
 
     @contextmanager
     def _settled(self, target: Target) -> Iterator[None]:

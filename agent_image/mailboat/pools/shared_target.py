@@ -16,12 +16,33 @@ from typing import Final, Protocol
 from mailboat.clock import Clock
 from mailboat.content.port import Target
 from mailboat.errors import TargetBusyError
+from mailboat.model.identifiers import SlingId
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.workers import heartbeat
 
 # Members hold the target for one package each: long pauses would leave it free.
 _SHORTEST_PAUSE_SECONDS: Final = 0.001
 _LONGEST_PAUSE_SECONDS: Final = 0.05
+_BEGIN: Final = "."
+"""In a marker, between the instance and the number of the begin."""
+
+
+def instance_of(marker: str) -> SlingId:
+    """The instance that a pool runs in, by the marker of its target: the same however often the pool begins on it."""
+    return SlingId(marker.partition(_BEGIN)[0])
+
+
+def marker_of_begin(marker: str, before: str) -> str:
+    """The marker of the target, and of the pool before, with the number of the next begin.
+
+    It fences: members of a former begin find another marker in the target, and change nothing.
+    """
+    return f"{instance_of(marker)}{_BEGIN}{max(_number_of(marker), _number_of(before)) + 1}"
+
+
+def _number_of(marker: str) -> int:
+    number = marker.partition(_BEGIN)[2]
+    return int(number) if number.isdecimal() and len(number) < 10 else 0
 
 
 class OpenTarget(Protocol):

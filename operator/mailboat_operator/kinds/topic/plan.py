@@ -271,8 +271,11 @@ def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
         if _has_reason(topic, _MADE):
             return replace(plan, actions=(CreateTopic(wanted),))
         return replace(plan, again_seconds=0.0)
-    since = topic.status.missing_since or whole_seconds(now)
-    rest = _SURE_SECONDS - (now - since).total_seconds()
+    known = condition_of(topic.status.conditions, READY)
+    # The condition where older definitions of the cluster drop the field; a clock of another replica may be ahead.
+    begun = known.last_transition_at if known is not None and known.reason == _MISSING else now
+    since = topic.status.missing_since or whole_seconds(begun)
+    rest = min(_SURE_SECONDS, _SURE_SECONDS - (now - since).total_seconds())
     if rest > 0:  # a broker that has just started may not know all topics yet
         text = f"{wanted.name} is not on the brokers; it is created again if it is missing for {_SURE_SECONDS:g} s"
         kept = replace(topic.status, missing_since=since)
