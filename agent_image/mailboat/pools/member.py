@@ -339,7 +339,7 @@ class PoolMember:
                 worker.stop(self._signal.remaining_seconds(_STOP_SECONDS))
         if self._error is not None:
             raise self._error
-        # Only after a good end: a member that stopped in a named state knows the pool's position no longer.
+        # Only after a good end: of a member that stopped in a named state the pool may have begun again.
         deadline = Deadline(ports.clock, _STOP_SECONDS)
         with suppress(MailboatError, StopAskedError):
             handler.store_position(lambda: deadline.is_over() or self._signal.is_overdue)

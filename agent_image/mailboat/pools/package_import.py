@@ -277,7 +277,7 @@ class PackageImport:
     def _checked(self, target: Target, view: PoolView) -> Position:
         """The position that the target holds, if it is the one that this member joined with.
 
-        A target that is made anew, put back, or taken by a later begin of the pool lacks packages that count as done
+        A target that is new, put back, or taken by a later begin of the pool lacks packages that count as done
         here, and may have done others. Raises: PoolTargetDiffersError.
         """
         marker, stored = target.ledger.pool.marker(), target.ledger.position()
