@@ -6,7 +6,6 @@ axe-core is one file of an npm package. `npm pack` fetches the package once into
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tarfile
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from mailboat.testing.wait import PATIENCE_SECONDS
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from support.machine_cache import filled_once
 
 AXE_VERSION: Final = "4.14.1"
 AXE_SHA256: Final = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
@@ -59,17 +59,18 @@ def page_in(browser: Browser, **options: Any) -> Iterator[Page]:
 @cache
 def axe_source() -> str:
     """The script of axe-core, from the cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
-    archive = cache / f"axe-core-{AXE_VERSION}.tgz"
-    if not archive.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "pack", "--silent", f"axe-core@{AXE_VERSION}", "--pack-destination", str(cache)]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-    assert hashlib.sha256(archive.read_bytes()).hexdigest() == AXE_SHA256, f"{archive} is not the package that is known"
+    archive = filled_once(f"axe-core-{AXE_VERSION}", _pack_axe) / f"axe-core-{AXE_VERSION}.tgz"
     with tarfile.open(archive) as opened:
         file = opened.extractfile(_AXE_FILE)
         assert file is not None
         return file.read().decode()
+
+
+def _pack_axe(folder: Path) -> None:
+    command = ["npm", "pack", "--silent", f"axe-core@{AXE_VERSION}", "--pack-destination", str(folder)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    archive = folder / f"axe-core-{AXE_VERSION}.tgz"
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == AXE_SHA256, f"{archive} is not the package that is known"
 
 
 def barriers(page: Page) -> list[str]:
