@@ -6,6 +6,7 @@ axe-core is one file of an npm package. `npm pack` fetches the package once into
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import tarfile
