@@ -139,6 +139,10 @@ class TestPlans:
             queue.plan_remove([EntryId(TOPIC, Offset(4))])
         assert refused.value.next_step == f"name those before it too: mailboat queues show {queue.name}"
 
+    def test_entry_that_is_named_twice_is_one_entry(self, queue: SubscriberQueue) -> None:
+        with pytest.raises(RemovalRefusedError, match="is not the first entry"):
+            queue.plan_remove([EntryId(TOPIC, Offset(4))] * 2)
+
     def test_a_set_is_removed_with_all_before_its_last(self, queue: SubscriberQueue) -> None:
         plan = queue.plan_remove([EntryId(TOPIC, Offset(6)), EntryId(TOPIC, Offset(4))])
         assert plan is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -19,6 +20,7 @@ from mailboat.cli.output import Report, bytes_text, cause_text, count_text, time
 from mailboat.cli.session import Session
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.errors import UsageError
+from mailboat.queues.queue_names import parse_entry_id
 
 QueueArgument = Annotated[
     str,
@@ -45,6 +47,7 @@ ITEM_COLUMNS: Final = (
     Column("ERROR", can_fold=True, style=error_style),
 )
 _PAGE_ITEMS: Final = 500
+_OFFSET: Final = re.compile(r"[0-9]{1,18}")
 _PASSIVE: Final = "passive"
 _VERBS: Final = {"clearable": "clear", "removable": "remove"}
 
@@ -139,7 +142,9 @@ def _read(
 
 def _page_blocks(page: QueuePage, items: Sequence[QueueItemView]) -> list[Any]:
     one = page.queue
-    blocks: list[Any] = [f"{queue_title(one)}  {one.state}  {count_text(one.count, 'package')} of {one.publisher}"]
+    bound = "" if one.exact else f"{_bound(one)} "
+    count = f"{bound}{count_text(one.count, 'package')}"
+    blocks: list[Any] = [f"{queue_title(one)}  {one.state}  {count} of {one.publisher}"]
     blocks += [Table(ITEM_COLUMNS, [_item_row(item) for item in items])] if items else []
     if page.next_offset is not None:
         blocks.append(f"more from offset {page.next_offset}: --from {page.next_offset}")
@@ -199,15 +204,21 @@ def remove(
     name = session.default_publisher(publisher)
     with session.control() as control:
         ids = [_item_id(control, name, queue, text) for text in items]
-        question = DROP.question(packages=count_text(len(ids), "package"), publisher=name, subscriber=queue)
+        question = DROP.question(packages=_dropped_text(ids), publisher=name, subscriber=queue)
         ask(question, _NOTHING, is_sure=yes)
         answer = control.remove(name, queue, ids, wait)
     show_commands(session, [answer], wait)
 
 
+def _dropped_text(ids: Sequence[str]) -> str:
+    """What a removal of these items drops: of several, all up to the last one. Raises: UsageError."""
+    offsets = {parse_entry_id(identifier).offset for identifier in ids}
+    return f"{'the package at' if len(offsets) == 1 else 'all packages up to'} offset {max(offsets)}"
+
+
 def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:
     """The id of an item that may be given by its offset. Raises: UsageError."""
-    if not text.isdecimal():
+    if _OFFSET.fullmatch(text) is None:
         return text
     found = control.queue(publisher, queue, int(text), 1).items
     if not found or found[0].offset != int(text):

@@ -158,15 +158,16 @@ class SubscriberQueue:
             raise RemovalRefusedError(f"one removal may name {MAX_REMOVED_ENTRIES} entries, not {len(entry_ids)}")
         if not entry_ids:
             return None
-        for identifier in sorted(set(entry_ids)):
+        different = sorted(set(entry_ids))
+        for identifier in different:
             if self.find(identifier) is None:
                 raise RemovalRefusedError(
                     f"{identifier} is not in {self.name}: it has left it, or never was there",
                     next_step=self._show_command,
                     entry=identifier,
                 )
-        last = max(entry_ids, key=lambda one: one.offset)
-        if len(entry_ids) == 1 and not self._is_head(last.offset):
+        last = max(different, key=lambda one: one.offset)
+        if len(different) == 1 and not self._is_head(last.offset):
             raise RemovalRefusedError(
                 f"{last} is not the first entry of {self.name}",
                 next_step=f"name those before it too: {self._show_command}",
