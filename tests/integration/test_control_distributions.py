@@ -407,6 +407,20 @@ class TestDistribution:
         (done,) = publish(service)
         assert service.distribution(AUTHOR, done.package_id, 0.05).waiting == ("edge",)
 
+    def test_wait_lasts_as_long_as_the_caller_asks(
+        self, service: ControlService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = list[float]()
+
+        def waited(read: Callable[[], Any], _: object, seconds: float) -> Any:
+            asked.append(seconds)
+            return read()
+
+        monkeypatch.setattr(service._journal_state, "wait_until", waited)
+        (done,) = publish(service)
+        service.distribution(AUTHOR, done.package_id, 7_200.0)
+        assert asked == [7_200.0]
+
     def test_a_failure_that_was_told_before_the_position_is_never_taken_for_an_import(self, harbour: Harbour) -> None:
         service = harbour.service(is_running=True)
         edge = harbour.subscriber()

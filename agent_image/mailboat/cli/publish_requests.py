@@ -156,13 +156,19 @@ def publish_through(
         started = clock.monotonic()
         packages = _published(session, publish(control, name))
         known = home.unpublished if home is not None and packages else None
+        receipts = published_report(packages, unpublished=known)
         # people see the receipts before the wait, programs get one document after it
-        if delivery.wait is None or not packages or session.output is Output.TABLE:
-            session.show(published_report(packages, unpublished=known))
+        is_table = session.output is Output.TABLE
+        if delivery.wait is None or not packages or is_table:
+            session.show(receipts)
         if delivery.wait is not None and packages:
-            outcome = _await_subscribers(session, control, name, packages, delivery.wait, started)
+            try:
+                outcome = _await_subscribers(session, control, name, packages, delivery.wait, started)
+            except (MailboatError, KeyboardInterrupt):
+                if not is_table:  # published all the same: a program that gets nothing would publish again
+                    session.show(receipts)
+                raise
             lines = list(followed_lines(outcome))
-            is_table = session.output is Output.TABLE
             session.show(Report({}, [], lambda: lines) if is_table else published_report(packages, outcome, known))
     if outcome is not None:
         end_by([outcome.view])

@@ -59,7 +59,6 @@ from mailboat.telemetry.memory_accounts import MemoryAccounts
 
 MOST_COUNTED: Final = 5_000
 """Messages of the past that are read to count packages; a larger lag is an upper bound."""
-MAX_WAIT_SECONDS: Final = 600.0
 MAX_LISTED: Final = 100
 MAX_ERRORS: Final = 1_000
 _CATCH_UP_SECONDS: Final = 10.0
@@ -359,4 +358,4 @@ class ControlService:
         return self._await(lambda: self._commands.current(sent), are_answered, wait_seconds)
 
     def _await(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
-        return self._journal_state.wait_until(read, is_enough, min(max(0.0, wait_seconds), MAX_WAIT_SECONDS))
+        return self._journal_state.wait_until(read, is_enough, max(0.0, wait_seconds))
