@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from mailboat.cli.signals import stopped_by_signals
+from mailboat.cli.signals import exit_at, stopped_by_signals
 from mailboat.testing.wait import PATIENCE_SECONDS
 
 
@@ -46,6 +46,26 @@ def test_handlers_and_wake_up_descriptor_are_restored() -> None:
     descriptor = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(descriptor)
     assert descriptor == -1
+
+
+def test_command_is_closed_by_a_signal_unless_it_is_ignored() -> None:
+    before, closed = signal.signal(signal.SIGHUP, signal.SIG_IGN), list[int]()
+
+    def work(number: int) -> None:
+        with exit_at(signal.SIGHUP, signal.SIGTERM):
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                closed.append(number)
+
+    try:
+        work(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        with pytest.raises(SystemExit) as caught:
+            work(signal.SIGTERM)
+        assert (caught.value.code, closed) == (143, [signal.SIGHUP, signal.SIGTERM])
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_first_process_of_a_container_is_ended_by_sigterm_while_it_loads(tmp_path: Path) -> None:

@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.cli.kubectl import ask
+from mailboat.cli.kubectl import Kubectl, ask
 from mailboat.cli.kubectl_completion import candidates
+from mailboat.cli.main import main
+from mailboat.config.document import HttpConfig, TokenConfig, Verb
+from mailboat.config.storage import Secret
+from mailboat.testing.wait import wait_until
 from support.fake_control import FakeControl, FakeSubscriber
 
 
@@ -74,6 +78,54 @@ def test_a_secret_without_a_token_is_told(
     kubectl(tmp_path, cluster_script({}, "exit 1"), monkeypatch)
     assert ask(["status"]) == 2
     assert "the Secret author-token has no entry 'token'" in capsys.readouterr().err
+
+
+def test_token_is_in_no_file_while_a_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], serve: Any
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TOKEN_OF_THE_AGENT", "secret-of-this-test")
+    viewer = TokenConfig("viewer", Secret(env="TOKEN_OF_THE_AGENT"), (Verb.VIEW,))
+    server = serve(FakeControl(FakeSubscriber("edge-1")), HttpConfig(tokens=(viewer,)))
+    forwarding = f'echo "Forwarding from 127.0.0.1:{server.url.rpartition(":")[2]} -> 8080"; exec sleep 20'
+    token = base64.b64encode(b"secret-of-this-test").decode()
+    kubectl(tmp_path, cluster_script({"token": token}, forwarding), monkeypatch)
+    seen = list[str]()
+
+    def look(arguments: list[str]) -> int:
+        seen.extend(str(file) for file in tmp_path.rglob("*") if b"secret-of-this-test" in file.read_bytes())
+        return main(arguments)
+
+    monkeypatch.setattr("mailboat.cli.kubectl.main", look)
+    assert (ask(["subscribers", "ls", "-o", "name"]), seen) == (0, [])
+    assert capsys.readouterr().out == "edge-1\n"
+
+
+def test_port_is_forwarded_whatever_kubectl_prints_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = 'yes "Handling connection for 8080" | head -n 100000; touch "$0.printed"; exec sleep 20'
+    kubectl(tmp_path, f'echo "Forwarding from 127.0.0.1:1 -> 8080"; {lines}', monkeypatch)
+    with Kubectl().forwarded("author") as url:
+        wait_until((tmp_path / "kubectl.printed").exists)
+    assert url == "http://127.0.0.1:1"
+
+
+def test_ctrl_c_while_kubectl_is_awaited_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Kubectl, "get", interrupted)
+    assert ask(["status"]) == 130
+    assert capsys.readouterr().err == "stopped by Ctrl-C\n"
+
+
+def test_what_is_no_json_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl(tmp_path, "echo hello", monkeypatch)
+    assert ask(["status"]) == 1
+    assert "printed no JSON" in capsys.readouterr().err
 
 
 def test_completion_offers_names_of_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

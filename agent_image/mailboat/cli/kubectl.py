@@ -2,7 +2,7 @@
 
 kubectl runs a program `kubectl-mailboat` that it finds in PATH. This one asks kubectl, and so with the kubeconfig and
 the rights of its caller, for the Publisher and the token of its API, has the API's port forwarded, and runs the
-command there. While that lasts the token lies in a file that only its owner can read.
+command there. The token is in no file: a program that is killed leaves none behind.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
-from mailboat.cli.error_report import print_error
+from mailboat.cli.error_report import INTERRUPTED_EXIT_CODE, named_failure, print_error
 from mailboat.cli.help_page import ALIASES, COMMANDS
 from mailboat.cli.main import main
+from mailboat.cli.signals import exit_at
+from mailboat.composition.environment import current_settings
 from mailboat.errors import KubectlFailedError, MailboatError, UsageError
 
 REMOTE_COMMANDS: Final = {name: entry.summary for name, entry in COMMANDS.items() if entry.is_remote}
@@ -33,8 +36,12 @@ PUBLISHERS: Final = "publishers.mailboat.dev"
 _PORT: Final = 8080
 _TOKEN_KEY: Final = "token"  # noqa: S105  # the name of an entry
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
+_POLL_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 5.0
 _HELP: Final = ("-h", "--help")
+_LARGEST_TOKEN: Final = 32 * 1024
+"""Less than a pipe holds."""
+_SHOWN_BYTES: Final = 64 * 1024
 
 
 class _Parser(argparse.ArgumentParser):
@@ -68,7 +75,10 @@ class Kubectl:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the caller's kubectl
         if done.returncode != 0:
             raise _failed(f"kubectl can't get {' '.join(what)}", done.stderr)
-        return json.loads(done.stdout)
+        try:
+            return json.loads(done.stdout)
+        except ValueError as error:
+            raise _failed(f"kubectl get {' '.join(what)} printed no JSON", done.stderr) from error
 
     def names(self, *command: str) -> Sequence[str]:
         """What kubectl lists with these words, one name a line. Raises: KubectlFailedError."""
@@ -80,22 +90,21 @@ class Kubectl:
         return [line.rpartition("/")[2] for line in done.stdout.splitlines()]
 
     @contextmanager
-    def forwarded(self, service: str, folder: Path) -> Iterator[str]:
+    def forwarded(self, service: str) -> Iterator[str]:
         """The URL of a Service's agent, while the context lasts. Raises: KubectlFailedError."""
         command = self._command("port-forward", "--address=127.0.0.1", f"service/{service}", f":{_PORT}")
-        words = folder / "port-forward"
+        # Files, not pipes: kubectl prints a line for each connection, and forwards nothing more once a pipe is full.
         with (
-            words.open("w") as errors,
-            subprocess.Popen(  # noqa: S603  # the caller's kubectl
-                command, stdout=subprocess.PIPE, stderr=errors, text=True
-            ) as process,
+            tempfile.TemporaryFile() as output,
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(command, stdout=output, stderr=errors) as process,  # noqa: S603  # the caller's kubectl
         ):
             try:
-                line = "" if process.stdout is None else process.stdout.readline()
-                found = _FORWARDING.match(line)
-                if found is None:
-                    raise _failed(f"kubectl can't forward a port of service/{service}", words.read_text() or line)
-                yield f"http://127.0.0.1:{found[1]}"
+                port = _forwarded_port(process, output)
+                if port is None:
+                    words = _words_in(errors) or _words_in(output)
+                    raise _failed(f"kubectl can't forward a port of service/{service}", words)
+                yield f"http://127.0.0.1:{port}"
             finally:
                 _stop(process)
 
@@ -108,7 +117,9 @@ class Kubectl:
 
 def run() -> None:
     """The entry point of the installed program `kubectl-mailboat`."""
-    sys.exit(ask(sys.argv[1:]))
+    with exit_at(signal.SIGTERM, signal.SIGHUP):  # kubectl, which forwards a port, would stay behind
+        code = ask(sys.argv[1:])
+    sys.exit(code)
 
 
 def ask(arguments: Sequence[str]) -> int:
@@ -120,8 +131,16 @@ def ask(arguments: Sequence[str]) -> int:
             return main(command)
         return _ask_agent(kubectl_with(given), given.publisher, command)
     except MailboatError as error:
-        print_error(error, sys.stderr)
+        print_error(error, sys.stderr, is_verbose=current_settings().is_verbose)
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped by Ctrl-C\n")
+        return INTERRUPTED_EXIT_CODE
+    except Exception as error:  # noqa: BLE001  # as in `main`
+        found = named_failure(error)
+        found.__cause__ = error
+        print_error(found, sys.stderr, is_verbose=current_settings().is_verbose)
+        return found.exit_code
 
 
 def decide_publisher(found: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any]:
@@ -148,13 +167,25 @@ def token_secret(publisher: Mapping[str, Any]) -> str:
 
 
 def _ask_agent(kubectl: Kubectl, wanted: str | None, command: Sequence[str]) -> int:
-    with agent_options(kubectl, wanted) as options:
-        return main([*options, *command])
+    with forwarded_agent(kubectl, wanted) as (url, token), _readable(token) as file:
+        return main(["--url", url, "--token-file", file, *command])
 
 
 @contextmanager
-def agent_options(kubectl: Kubectl, wanted: str | None) -> Iterator[Sequence[str]]:
-    """The options of `mailboat` that reach a Publisher's agent, as long as the context lasts.
+def _readable(token: bytes) -> Iterator[str]:
+    """What reads as a file that holds the token, once: the end of a pipe."""
+    reads, writes = os.pipe()
+    try:
+        os.write(writes, token)
+        os.close(writes)
+        yield f"/dev/fd/{reads}"
+    finally:
+        os.close(reads)
+
+
+@contextmanager
+def forwarded_agent(kubectl: Kubectl, wanted: str | None) -> Iterator[tuple[str, bytes]]:
+    """URL and token of a Publisher's agent, which can be reached as long as the context lasts.
 
     Raises: KubectlFailedError; UsageError.
     """
@@ -164,11 +195,11 @@ def agent_options(kubectl: Kubectl, wanted: str | None) -> Iterator[Sequence[str
     entry = (kubectl.get("secrets", secret).get("data") or {}).get(_TOKEN_KEY)
     if entry is None:
         raise UsageError(f"the Secret {secret} has no entry {_TOKEN_KEY!r}", publisher=name)
-    with tempfile.TemporaryDirectory(prefix="kubectl-mailboat-") as folder:  # which only its owner can enter
-        token = Path(folder) / _TOKEN_KEY
-        token.write_bytes(base64.b64decode(entry))
-        with kubectl.forwarded(name, Path(folder)) as url:
-            yield ["--url", url, "--token-file", str(token)]
+    token = base64.b64decode(entry)
+    if len(token) > _LARGEST_TOKEN:
+        raise UsageError(f"the entry {_TOKEN_KEY!r} of the Secret {secret} is too large for a token", publisher=name)
+    with kubectl.forwarded(name) as url:
+        yield url, token
 
 
 def option_parser() -> argparse.ArgumentParser:
@@ -210,7 +241,23 @@ def _failed(what: str, words: str) -> KubectlFailedError:
     return KubectlFailedError(f"{what}: {lines[-1] if lines else 'it printed nothing'}")
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
+def _forwarded_port(process: subprocess.Popen[bytes], output: IO[bytes]) -> str | None:
+    """The local port, as soon as kubectl prints it; None if kubectl ends before."""
+    while (found := _FORWARDING.search(_words_in(output))) is None:
+        try:
+            process.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        return None
+    return found[1]
+
+
+def _words_in(file: IO[bytes]) -> str:
+    """The beginning of a file; its place stays that of the program that writes it."""
+    return os.pread(file.fileno(), _SHOWN_BYTES, 0).decode(errors="replace")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(_STOP_SECONDS)

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mailboat.cli.kubectl import PUBLISHERS, REMOTE_COMMANDS, Kubectl, agent_options, kubectl_with, option_parser
-from mailboat.composition.environment import child_environment
+from mailboat.cli.kubectl import PUBLISHERS, REMOTE_COMMANDS, Kubectl, forwarded_agent, kubectl_with, option_parser
+from mailboat.composition.environment import TOKEN_VARIABLE, child_environment
 from mailboat.errors import MailboatError
 
 _FILES: Final = 0
@@ -103,11 +103,11 @@ def _of_command(given: argparse.Namespace, typed: Typed) -> Sequence[str]:
     known = _offered(words)
     if known or typed.start.startswith("-"):
         return known
-    with agent_options(kubectl_with(given), given.publisher) as options:
-        return _offered([*options, *words])
+    with forwarded_agent(kubectl_with(given), given.publisher) as (url, token):
+        return _offered(["--url", url, *words], token)
 
 
-def _offered(words: Sequence[str]) -> Sequence[str]:
+def _offered(words: Sequence[str], token: bytes = b"") -> Sequence[str]:
     """Ask `mailboat` in a process of its own, by the protocol of its script for fish: values with descriptions."""
     with tempfile.TemporaryDirectory(
         prefix="kubectl-mailboat-"
@@ -118,6 +118,7 @@ def _offered(words: Sequence[str]) -> Sequence[str]:
             "_MAILBOAT_COMPLETE": "complete_fish",
             "_TYPER_COMPLETE_FISH_ACTION": "get-args",
             "_TYPER_COMPLETE_ARGS": line,
+            TOKEN_VARIABLE: token.decode(errors="replace").strip(),
         }
         done = subprocess.run(
             [sys.executable, "-m", "mailboat.cli"],

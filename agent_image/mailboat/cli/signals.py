@@ -72,6 +72,22 @@ def stopped_by_signals(
         os.close(writes)
 
 
+@contextmanager
+def exit_at(*numbers: int) -> Iterator[None]:
+    """Let signals end this process by SystemExit, so that what is open is closed; ignored ones stay so (`nohup`)."""
+
+    def end(number: int, _: object) -> NoReturn:
+        sys.exit(_BY_SIGNAL + number)
+
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def end_at_sigterm() -> None:
     """Let SIGTERM end this process at once until `stopped_by_signals`, also as PID 1.
 
