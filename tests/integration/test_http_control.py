@@ -319,6 +319,15 @@ def test_an_unknown_authority_is_a_usage_error_that_ssl_cert_file_resolves(
         server.server_close()
 
 
+def test_agent_of_this_machine_is_not_asked_through_a_proxy(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with HttpControl(serve(FakeControl(FakeSubscriber("edge-1"))).url) as client:
+        assert [subscriber.name for subscriber in client.status().subscribers] == ["edge-1"]
+
+
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://x", "http://", "http://x:y", "http://[::1"])
 def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
     with pytest.raises(UsageError, match="invalid agent URL"):

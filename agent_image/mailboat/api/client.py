@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httpx2
 
@@ -22,9 +22,9 @@ from mailboat.api.job_operations import HttpJobs
 from mailboat.api.operations import PREFIX, Operation, quoted, read_answer, read_error
 from mailboat.api.orders import LONGEST_WAIT_SECONDS, ChangeOrder
 from mailboat.api.records import BuildView, CommandView, DistributionView, JournalDocument, QueueView, TopicView
-from mailboat.api.stream_events import MEDIA_TYPE, StreamEvent, read_events
+from mailboat.api.stream_events import MEDIA_TYPE, StreamEvent, lines_of, read_events
 from mailboat.clock import Clock, Deadline, SystemClock
-from mailboat.errors import AgentUnreachableError, MailboatError, UsageError
+from mailboat.errors import AgentDefectError, AgentUnreachableError, MailboatError, UsageError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 
@@ -35,7 +35,16 @@ ANSWER_SECONDS: Final = 60.0
 SILENCE_SECONDS: Final = 45.0
 """An event stream that is silent for longer is broken: the agent sends a heartbeat every 15 seconds."""
 
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+"""Far beyond every answer of an agent: the URL may lead to a download."""
+
 _HEALTH_CHARACTERS: Final = 1_000
+_LONGEST_LABEL: Final = 63
+"""Bytes of a part of a host name (RFC 1035): the resolver of Python fails for a longer one."""
+
+_OF_THIS_MACHINE: Final = ("all://127.0.0.1", "all://[::1]", "all://localhost")
+"""A proxy of the environment cannot reach them: `kubectl mailboat` and the demo ask there."""
+
 _EXPIRED: Final = 10
 """X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
@@ -69,12 +78,15 @@ class HttpControl(HttpOperations):
         Raises:
             UsageError: Invalid URL or token.
         """
-        self.url = _checked_url(url)
+        checked = _checked_url(url)
+        # without a password, as every error names it
+        self.url = checked._replace(netloc=checked.netloc.rpartition("@")[2]).geturl().rstrip("/")
         self._clock: Clock = SystemClock() if clock is None else clock
         self._client = httpx2.Client(
-            base_url=f"{self.url}{PREFIX}",
+            base_url=f"{checked.geturl().rstrip('/')}{PREFIX}",
             headers={} if token is None else {"Authorization": f"Bearer {_checked_token(token)}"},
             transport=transport,
+            mounts=dict.fromkeys(_OF_THIS_MACHINE),  # asked directly
             verify=self.url.startswith("https:"),  # certificates that plain HTTP has no use for take 0.03 CPU seconds
         )
         super().__init__(self._ask_agent)
@@ -147,15 +159,19 @@ class HttpControl(HttpOperations):
         """
         headers = {"Accept": MEDIA_TYPE} | ({} if last_id is None else {"Last-Event-ID": last_id})
         timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
-        try:
-            with self._client.stream(
+        deadline = Deadline(self._clock, ANSWER_SECONDS)  # of an error; events come without end
+        with (
+            self._translated(),
+            self._client.stream(
                 "GET", "/events", params={"follow": follow}, headers=headers, timeout=timeout
-            ) as answer:
-                if not answer.is_success:
-                    raise read_error(answer.status_code, answer.read(), self.url)
-                yield from read_events(answer.iter_lines())
-        except httpx2.TransportError as error:
-            raise self._unreachable(error) from error
+            ) as answer,
+        ):
+            if not answer.is_success:
+                raise read_error(answer.status_code, self._content_of(answer, deadline), self.url)
+            # a page of another server has lines, too, and no events: it would look like a silent agent
+            if answer.headers.get("Content-Type", "").partition(";")[0].strip().lower() != MEDIA_TYPE:
+                raise AgentDefectError(f"unexpected response from {self.url}: not the event stream of a Mailboat agent")
+            yield from read_events(lines_of(answer.iter_bytes()))
 
     def topics(self) -> Sequence[TopicView]:
         return self._ask(Operation("GET", "/journal", JournalDocument)).topics
@@ -197,19 +213,32 @@ class HttpControl(HttpOperations):
             json=operation.document,
             timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
         )
+        with self._translated(), closing(self._client.send(request, stream=True)) as answer:
+            content = self._content_of(answer, deadline)
+        if not answer.is_success:
+            raise read_error(answer.status_code, content, self.url)
+        return answer, content
+
+    def _content_of(self, answer: httpx2.Response, deadline: Deadline) -> bytes:
+        """The body of an answer, bounded in time and size."""
         content = bytearray()
+        # the time-out is that of one read: a server that sends a byte now and then never reaches it
+        for piece in answer.iter_bytes():
+            content += piece
+            if deadline.is_over():
+                raise httpx2.ReadTimeout("", request=answer.request)
+            if len(content) > MAX_ANSWER_BYTES:
+                raise AgentDefectError(f"unexpected response from {self.url}: more than {MAX_ANSWER_BYTES >> 20} MiB")
+        return bytes(content)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
         try:
-            with closing(self._client.send(request, stream=True)) as answer:
-                # the time-out is that of one read: a server that sends a byte now and then never reaches it
-                for piece in answer.iter_bytes():
-                    content += piece
-                    if deadline.is_over():
-                        raise httpx2.ReadTimeout("", request=request)
+            yield
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
-        if not answer.is_success:
-            raise read_error(answer.status_code, bytes(content), self.url)
-        return answer, bytes(content)
+        except httpx2.DecodingError as error:
+            raise AgentDefectError(f"unexpected response from {self.url}: {error}") from error
 
     def _unreachable(self, error: httpx2.TransportError) -> MailboatError:
         refused = _tls_refusal(error)
@@ -267,15 +296,20 @@ def _reason(error: httpx2.HTTPError) -> str:
     return _NUMBER.sub("", str(error)) or type(error).__name__
 
 
-def _checked_url(url: str) -> str:
+def _checked_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
+        labels = httpx2.URL(url).raw_host.rstrip(b".").split(b".")
         is_whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        is_whole = is_whole and all(0 < len(label) <= _LONGEST_LABEL for label in labels)
+    except (ValueError, httpx2.InvalidURL):
         is_whole = False
     if not is_whole:
         raise UsageError(f"invalid agent URL {url!r}; expected http://HOST:PORT", url=url)
-    return url.rstrip("/")
+    if parts.query or parts.fragment:  # as a browser shows the address of the dashboard
+        plain = parts._replace(query="", fragment="").geturl().rstrip("/")
+        raise UsageError(f"invalid agent URL {url!r}; expected an address without ? and #", next_step=f"--url {plain}")
+    return parts
 
 
 def _checked_token(token: str) -> str:

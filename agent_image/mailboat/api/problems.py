@@ -90,6 +90,9 @@ _FAMILIES: Final[Mapping[str, type[MailboatError]]] = {
 }
 """What an error requires of the caller, for clients that do not know its name."""
 
+_LONGEST_RETRY_SECONDS: Final = 86_400.0
+"""No agent asks for a longer delay; a number of a stranger may be infinite, or not fit into a float."""
+
 Fact = str | int | float | bool
 
 
@@ -169,7 +172,7 @@ def read_problem(content: bytes) -> Problem | None:
         return None
     if not isinstance(document, Mapping):
         return None
-    status, facts, seconds = document.get("status"), document.get("where"), document.get("retry_after_seconds")
+    status, facts = document.get("status"), document.get("where")
     return Problem(
         type=_text(document, "type") or PLAIN_TYPE,
         title=_text(document, "title") or "",
@@ -178,7 +181,7 @@ def read_problem(content: bytes) -> Problem | None:
         decision=_text(document, "decision"),
         next_step=_text(document, "next_step"),
         where={str(name): _fact(value) for name, value in facts.items()} if isinstance(facts, Mapping) else {},
-        retry_after_seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        retry_after_seconds=_delay(document.get("retry_after_seconds")),
         incident=_text(document, "incident"),
     )
 
@@ -242,6 +245,12 @@ def _subclasses(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
 
 def _fact(value: object) -> Fact:
     return value if isinstance(value, str | int | float | bool) else str(value)
+
+
+def _delay(seconds: object) -> float | None:
+    if isinstance(seconds, int | float) and 0 <= seconds <= _LONGEST_RETRY_SECONDS:
+        return float(seconds)
+    return None
 
 
 def _text(document: Mapping[str, object], name: str) -> str | None:

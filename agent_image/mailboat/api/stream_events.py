@@ -18,7 +18,8 @@ MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT: Final = b": heartbeat\n\n"
 """A comment, which clients ignore: it keeps proxies from closing the connection, and finds clients that vanished."""
 
-_MAX_DATA: Final = 64 * 1024 * 1024
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+"""Of one event that is read: a status of 100,000 subscribers has as many."""
 
 
 class EventType(enum.StrEnum):
@@ -75,9 +76,25 @@ def encode_end(reason: str) -> bytes:
     return encode_event("", EventType.END, {"reason": reason})
 
 
+def lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
+    """The lines of a stream without their ends, which are LF or CR LF; a last one without an end is dropped.
+
+    `str.splitlines`, and HTTP clients that use it, also end lines at U+0085, U+2028 and U+2029, which JSON has as they
+    are. Raises: AgentDefectError for a line without an end.
+    """
+    line = bytearray()
+    for piece in pieces:
+        first, *others = piece.split(b"\n")
+        line += first
+        for begun in others:
+            yield line.decode(errors="replace").removesuffix("\r")
+            line = bytearray(begun)
+        _check_size(len(line))
+
+
 def read_events(lines: Iterable[str]) -> Iterator[StreamEvent]:
     """The events of a stream, by its lines without line ends. Raises: AgentDefectError: invalid data."""
-    event_id, kind, data = "", "", list[str]()
+    event_id, kind, data, length = "", "", list[str](), 0
     for line in lines:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -87,14 +104,19 @@ def read_events(lines: Iterable[str]) -> Iterator[StreamEvent]:
             kind = value
         elif name == "data":
             data.append(value)
+            length += len(value)
+            _check_size(length)
         elif not line and data:
             yield StreamEvent(event_id, kind or "message", _document("\n".join(data)))
-            event_id, kind, data = "", "", []
+            event_id, kind, data, length = "", "", [], 0
+
+
+def _check_size(length: int) -> None:
+    if length > MAX_EVENT_BYTES:
+        raise AgentDefectError(f"unexpected response: an event of more than {MAX_EVENT_BYTES >> 20} MiB")
 
 
 def _document(text: str) -> Any:
-    if len(text) > _MAX_DATA:
-        raise AgentDefectError(f"unexpected response: an event of {len(text)} characters")
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
