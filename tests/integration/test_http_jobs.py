@@ -415,7 +415,7 @@ def test_commands_print_the_same_for_a_home_and_an_agent(boat: Any, serve: Any) 
 
 def ageless(text: str) -> str:
     """A printed table without its ages, which grow from one command to the next."""
-    return re.sub(r" \d+ s ", " 0 s ", text)
+    return re.sub(r" +[\d.]+ m?s +", " 0 s ", text)
 
 
 def command_at(url: str, *words: str) -> str:

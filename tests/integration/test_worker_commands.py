@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import sqlite3
@@ -81,13 +82,14 @@ def start_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
         return started[-1]
 
     yield start
-    for process in started:
+    stopped = [*zip(started, itertools.cycle([(signal.SIGTERM, 0), (signal.SIGINT, 130)]), strict=False)]
+    for process, (number, _) in stopped:
         assert process.stderr is not None
         process.stderr.readline()  # it takes signals before it writes its first line
-        process.send_signal(signal.SIGTERM)
-    for process in started:
+        process.send_signal(number)
+    for process, (_, code) in stopped:
         errors = process.communicate(timeout=PATIENCE_SECONDS)[1]
-        assert (process.returncode, "stopped cleanly" in errors) == (0, True), errors
+        assert (process.returncode, "stopped cleanly" in errors) == (code, True), errors
 
 
 def add(jobs: JobControl, topic: str, payload: bytes = b"") -> str:
@@ -177,9 +179,15 @@ def test_a_live_worker_fires_a_schedule(boat: Any, home_jobs: JobService, start_
         (("--import", "json"), "the module has no mailboat.JobHandlers()"),
         (("--on", "a=true", "--on", "a=false"), "there are two handlers for a"),
         (("--on", "purge"), "is not PATTERN=COMMAND"),
+        (("--on", "purge=echo 'x"), 'the command of "purge=echo \'x" cannot be read: No closing quotation'),
+        (("--import", "broken_module"), "the module cannot be imported: NameError: name 'handles' is not defined"),
     ],
 )
-def test_wrong_handlers_are_refused(boat: Any, words: tuple[str, ...], message: str) -> None:
+def test_wrong_handlers_are_refused(
+    boat: Any, words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_module.py").write_text("handles.job()\n")
     ran = boat.run("worker", "run", *words)
     assert (ran.code, message in ran.err) == (2, True), ran.err
 
@@ -192,6 +200,9 @@ def test_jobs_are_added_from_python(boat: Any) -> None:
         assert (shown.data, shown.key, shown.view.state) == ({"to": "mia"}, "k", "queued")
         with pytest.raises(mailboat.errors.UsageError, match="no JSON form"):
             opened.add_job("mail", object())
+        for wrong in ({"delay": 60 * 86_400}, {"key": "\udcff"}):
+            with pytest.raises(mailboat.errors.UsageError, match="out of bounds"):
+                opened.add_job("mail", **wrong)
 
 
 def test_only_the_end_of_a_commands_output_is_read() -> None:

@@ -32,7 +32,9 @@ from mailboat.model.jobs import (
 )
 
 MAX_MS: Final = 10**13
-_MAX_DELAY_MS: Final = (1 << 32) - 1
+MAX_DELAY_MS: Final = (1 << 32) - 1
+"""Of delays in the log: 49 days."""
+
 _MAX_EVERY_MS: Final = 366 * 24 * 3600 * 1000
 _MAX_PROGRESS: Final = 4_096
 
@@ -41,7 +43,7 @@ _TopicText = Annotated[str, Constraints(max_length=700)]
 _Payload = Annotated[str, Constraints(max_length=400_000)]
 _PriorityName = Literal["high", "normal", "low"]
 _Moment = Annotated[int, Constraints(ge=0, le=MAX_MS)]
-_DelayMs = Annotated[int, Constraints(ge=0, le=_MAX_DELAY_MS)]
+_DelayMs = Annotated[int, Constraints(ge=0, le=MAX_DELAY_MS)]
 _LeaseMs = Annotated[int, Constraints(ge=1_000, le=86_400_000)]
 _Retries = Annotated[int, Constraints(ge=-1, le=30_000)]
 _Whole = Annotated[int, Constraints(strict=True)]
@@ -179,7 +181,7 @@ class QueueSuspendOrder(ApiOrder):
         seconds: When it ends; null leaves that to `resume`.
     """
 
-    seconds: Annotated[float, Constraints(gt=0, le=_MAX_DELAY_MS / 1000)] | None = None
+    seconds: Annotated[float, Constraints(gt=0, le=MAX_DELAY_MS / 1000)] | None = None
 
 
 class ScheduledJob(ApiOrder):
@@ -272,7 +274,7 @@ class ResultOrder(ApiOrder):
     job: _JobText
     token: _TokenNumber
     outcome: Literal["ok", "fail", "cancel", "snooze"] = "ok"
-    delay_seconds: Annotated[float, Constraints(ge=0, le=_MAX_DELAY_MS / 1000)] | None = None
+    delay_seconds: Annotated[float, Constraints(ge=0, le=MAX_DELAY_MS / 1000)] | None = None
     message: Annotated[str, Constraints(max_length=10_000)] = ""
 
     @classmethod

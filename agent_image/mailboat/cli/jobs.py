@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import random
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
 
-from mailboat.api.client import HttpControl
 from mailboat.api.confirmations import CLEAR_JOBS, REMOVE_JOBS, RETRY_JOBS, STOP_JOBS, SUSPEND_JOBS
 from mailboat.api.job_control import JobControl, JobFilter
+from mailboat.api.job_orders import MAX_DELAY_MS
 from mailboat.api.job_views import JobQueueView, JobScheduleView, JobStateView, JobView, QueueChangeView
 from mailboat.api.records import document_of
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
-from mailboat.cli.options import parse_duration_ms, remote_command
-from mailboat.cli.output import Report, count_text, time_text
+from mailboat.cli.options import duration_text, parse_duration_ms, remote_command
+from mailboat.cli.output import Report, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.clock import SystemClock, milliseconds_of
-from mailboat.control.job_service import JobService
-from mailboat.errors import UsageError
-from mailboat.jobs.selection import UNASSIGNED
+from mailboat.errors import MailboatError, UsageError
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
+    MAX_BATCH,
+    MAX_LEASE_MS,
+    UNASSIGNED,
     JobAction,
+    JobId,
     MissedFirings,
     NewJob,
     Priority,
@@ -66,6 +69,9 @@ QUEUE_COLUMNS: Final = (
 )
 _MOST_LISTED: Final = 500
 _PAGE_JOBS: Final = 500
+_LARGEST_INPUT: Final = 1024 * 1024
+"""More than the largest payload, so that a larger one is refused and not cut."""
+
 _PARALLEL: Final = re.compile(r"(-1|\d{1,7})(%)?\Z")
 _RATE: Final = re.compile(r"(\d+)/(\d+(?:ms|s|m|h|d))\Z")
 
@@ -142,9 +148,13 @@ def register(app: typer.Typer) -> None:
 def _control(session: Session) -> Iterator[JobControl]:
     """Jobs, of the agent at the URL, else of the home itself."""
     if session.url is not None:
+        from mailboat.api.client import HttpControl
+
         with closing(HttpControl(session.url, session.token)) as client:
             yield client.jobs
         return
+    from mailboat.control.job_service import JobService  # with the engine of a home
+
     chance = random.Random()  # noqa: S311  # it spreads the records of workers
     with (
         session.workspace() as workspace,
@@ -181,15 +191,15 @@ def add(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the job in the history when it succeeded.")] = False,
 ) -> None:
     """Add a job, and print its id."""
-    payload = sys.stdin.buffer.read() if data == "-" else data.encode()
+    payload = sys.stdin.buffer.read(_LARGEST_INPUT) if data == "-" else os.fsencode(data)
     new = NewJob(
         parse_topic(topic),
         payload,
         key=key,
         priority=Priority[priority.name],
-        delay_ms=0 if delay is None else parse_duration_ms(delay),
+        delay_ms=0 if delay is None else parse_duration_ms(delay, MAX_DELAY_MS),
         retries=retries,
-        lease_ms=DEFAULT_LEASE_MS if lease is None else parse_duration_ms(lease),
+        lease_ms=DEFAULT_LEASE_MS if lease is None else parse_duration_ms(lease, MAX_LEASE_MS),
         unique=unique,
         request_id=request_id,
         keep=keep,
@@ -259,9 +269,9 @@ def remove(session: Session, jobs: JobsArgument) -> None:
 @remote_command
 def retry(session: Session, jobs: JobsArgument) -> None:
     """Retry jobs."""
-    numbers = [parse_job_id(text) for text in jobs]
     with _control(session) as control:
-        _show_states(session, control.retry(numbers))
+        found, error = _in_batches(jobs, control.retry)
+    _show_states(session, found, error)
 
 
 @remote_command
@@ -317,9 +327,9 @@ def set_queue(
         calls,
         *((0, 1_000) if rate is None else parse_rate(rate)),
         merge,
-        parse_duration_ms(merge_within) if merge > 1 else 0,
+        parse_duration_ms(merge_within, MAX_LEASE_MS) if merge > 1 else 0,
         retries,
-        parse_duration_ms(retry_delay),
+        parse_duration_ms(retry_delay, MAX_DELAY_MS),
         history_ms=parse_duration_ms(history),
         parallel_percent=percent,
     )
@@ -341,7 +351,7 @@ def suspend(
     duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Resume after this time.")] = None,
 ) -> None:
     """Suspend a queue."""
-    seconds = None if duration is None else parse_duration_ms(duration) / 1000
+    seconds = None if duration is None else parse_duration_ms(duration, MAX_DELAY_MS) / 1000
     with _control(session) as control:
         changed = control.suspend(queue, seconds)
     until = "until it is resumed" if changed.until_at is None else f"until {time_text(changed.until_at)}"
@@ -359,9 +369,10 @@ def resume(session: Session, queue: QueueArgument) -> None:
 def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> None:
     """Drop all queued jobs of a queue."""
     with _control(session) as control:
-        waiting = next((each.queued for each in control.queues() if each.queue == queue), 0)
-        question = CLEAR_JOBS.question(jobs=count_text(waiting, "queued job"), queue=queue)
-        ask(question, "nothing was dropped", is_sure=yes)
+        waiting = next((each.queued for each in control.queues() if each.queue == queue), None)
+        if waiting is not None:  # else there is no such queue, which `clear` says
+            question = CLEAR_JOBS.question(jobs=count_text(waiting, "queued job"), queue=queue)
+            ask(question, "nothing was dropped", is_sure=yes)
         changed = control.clear(queue)
     text = f"{count_text(changed.dropped or 0, 'job')} of {queue} dropped"
     session.show(Report({"queue": queue, "dropped": changed.dropped}, [queue], lambda: [text]))
@@ -382,11 +393,11 @@ def parse_rate(text: str) -> tuple[int, int]:
     found = _RATE.match(text)
     if found is None or not int(found[1]):
         raise UsageError(f"{text!r} is not a rate; expected starts per time, such as 100/1s")
-    return int(found[1]), parse_duration_ms(found[2])
+    return int(found[1]), parse_duration_ms(found[2], MAX_LEASE_MS)
 
 
 def _row(job: JobView) -> list[str]:
-    due = ABSENT if job.due_at is None else job.due_at.isoformat()[:19]
+    due = time_text(job.due_at) or ABSENT
     return [job.job, job.topic, job.queue, job.state, str(job.tries), due, job.reason]
 
 
@@ -415,7 +426,7 @@ def _queue_row(queue: JobQueueView) -> list[str]:
         str(queue.queued),
         str(queue.due),
         str(queue.active),
-        ABSENT if queue.oldest_seconds is None else f"{queue.oldest_seconds:.0f} s",
+        ABSENT if queue.oldest_seconds is None else seconds_text(queue.oldest_seconds),
         str(queue.workers),
         str(queue.given_up),
         ", ".join(filter(None, limits)) or ABSENT,
@@ -424,19 +435,41 @@ def _queue_row(queue: JobQueueView) -> list[str]:
 
 
 def _command(session: Session, action: JobAction, texts: Sequence[str]) -> None:
-    jobs = [parse_job_id(text) for text in texts]
     with _control(session) as control:
-        found = control.command(action, jobs)
+        found, error = _in_batches(texts, lambda jobs: control.command(action, jobs))
     lines = [f"{each.job} {'stop requested' if each.stop_requested else each.state}" for each in found]
-    session.show(
-        Report([{"job": each.job, "state": each.state} for each in found], [each.job for each in found], lambda: lines)
-    )
+    _show_lines(session, found, lines, error)
 
 
-def _show_states(session: Session, found: Sequence[JobStateView]) -> None:
-    lines = [f"{each.job}  {each.reason}".rstrip() for each in found]
+def _in_batches(
+    texts: Sequence[str], do: Callable[[Sequence[JobId]], Sequence[JobStateView]]
+) -> tuple[list[JobStateView], MailboatError | None]:
+    """Do something with jobs, as many at once as a record of the log holds; what was done, and what ended it.
+
+    Raises: UsageError for an invalid id, before anything is done.
+    """
+    jobs, found = [parse_job_id(text) for text in texts], list[JobStateView]()
+    for begin in range(0, len(jobs), MAX_BATCH):
+        try:
+            found += do(jobs[begin : begin + MAX_BATCH])
+        except MailboatError as error:
+            return found, error
+    return found, None
+
+
+def _show_states(session: Session, found: Sequence[JobStateView], error: MailboatError | None = None) -> None:
+    _show_lines(session, found, [f"{each.job}  {each.reason}".rstrip() for each in found], error)
+
+
+def _show_lines(
+    session: Session, found: Sequence[JobStateView], lines: Sequence[str], error: MailboatError | None
+) -> None:
+    """Print what was done, then raise what ended it."""
     documents = [{"job": each.job, "state": each.state} for each in found]
-    session.show(Report(documents, [each.job for each in found], lambda: lines))
+    if found or error is None:
+        session.show(Report(documents, [each.job for each in found], lambda: lines))
+    if error is not None:
+        raise error
 
 
 def _show_change(session: Session, changed: QueueChangeView, done: str) -> None:
@@ -483,7 +516,7 @@ def schedule(
     if every is not None and every_ms < 1_000:
         raise UsageError("--every must be at least 1s")
     times = cron or "", zone, every_ms, 0 if at is None else parse_time_ms(at)
-    wanted = Schedule(name, NewJob(parse_topic(topic), data.encode(), key=key), *times, MissedFirings[missed.name])
+    wanted = Schedule(name, NewJob(parse_topic(topic), os.fsencode(data), key=key), *times, MissedFirings[missed.name])
     with _control(session) as control:
         found = control.set_schedule(wanted)
     session.show(Report(document_of(found), [name], lambda: [_next_line(found)]))
@@ -523,14 +556,14 @@ def parse_time_ms(text: str) -> int:
     except ValueError as error:
         raise UsageError(f"{text!r} is not a time; expected one such as 2027-01-31T08:00:00+01:00") from error
     if moment.tzinfo is None:
-        raise UsageError(f"{text!r} has no offset from UTC", next_step=f"{text}+00:00 is UTC")
+        raise UsageError(f"{text!r} has no offset from UTC", next_step=f"{moment.isoformat()}+00:00 is UTC")
     return max(1, milliseconds_of(moment))
 
 
 def _when(schedule: JobScheduleView) -> str:
     if schedule.cron:
         return f"{schedule.cron} {schedule.zone}"
-    return "once" if schedule.every_seconds is None else f"every {schedule.every_seconds:g} s"
+    return "once" if schedule.every_seconds is None else f"every {duration_text(schedule.every_seconds)}"
 
 
 def _next_line(schedule: JobScheduleView) -> str:

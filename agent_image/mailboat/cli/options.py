@@ -41,7 +41,9 @@ UrlOption = Annotated[
 ]
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="Bearer token for --url. Default: MAILBOAT_TOKEN."),
+    typer.Option(
+        "--token-file", metavar="FILE", help="File with the bearer token for --url. Default: the token MAILBOAT_TOKEN."
+    ),
 ]
 PublisherOption = Annotated[
     str | None, typer.Option("--publisher", metavar="NAME", help="Publisher name. Default: the configured publisher.")
@@ -78,14 +80,26 @@ WaitOption = Annotated[
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONGEST_MS: Final = 36_500 * 86_400_000
+"""A hundred years: added to the time of today it is a time, and it fits into all records."""
 
 
-def parse_duration_ms(text: str) -> int:
+def parse_duration_ms(text: str, longest_ms: int = _LONGEST_MS) -> int:
     """Read a duration such as `500ms`, `30s`, `5m`, `2h` or `1d`. Raises: UsageError."""
     found = _DURATION.match(text)
     if found is None:
         raise UsageError(f"{text!r} is not a duration; expected a number with ms, s, m, h or d, such as 30s")
-    return int(float(found[1]) * _UNITS_MS[found[2]])
+    milliseconds = float(found[1]) * _UNITS_MS[found[2]]
+    if milliseconds > longest_ms:
+        raise UsageError(f"{text!r} is too long; at most {longest_ms // _UNITS_MS['d']}d")
+    return int(milliseconds)
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as `parse_duration_ms` reads it, in the largest unit that gives it exactly: `90m`."""
+    milliseconds = round(seconds * 1000)
+    name, size = next(unit for unit in reversed(_UNITS_MS.items()) if milliseconds % unit[1] == 0)
+    return f"{milliseconds // size}{name}"
 
 
 def content_paths(texts: Iterable[str]) -> tuple[NodePath, ...]:

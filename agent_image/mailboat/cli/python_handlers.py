@@ -27,8 +27,11 @@ def load_handlers(module_name: str) -> Sequence[JobHandlers]:
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"--import {module_name}: the module cannot be imported: {error}") from error
+    except Exception as error:  # the module's own: what it is goes to its author, not to ours
+        raise UsageError(
+            f"--import {module_name}: the module cannot be imported: {type(error).__name__}: {error}",
+            next_step="correct the module; --verbose prints the traceback",
+        ) from error
     found = [value for value in vars(module).values() if isinstance(value, JobHandlers)]
     if not found:
         raise UsageError(f"--import {module_name}: the module has no mailboat.JobHandlers()")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shlex
+import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import typer
 from mailboat.api.client import HttpControl
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
+from mailboat.cli.output import count_text
 from mailboat.cli.python_handlers import load_handlers, publish_at_agent, publish_at_home
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
@@ -58,7 +60,11 @@ def run(
     shutdown_seconds: Annotated[
         float,
         typer.Option(
-            "--shutdown-seconds", metavar="SECONDS", min=0, help="Let running calls end for this long, then stop them."
+            "--shutdown-seconds",
+            metavar="SECONDS",
+            min=0,
+            max=86_400,
+            help="Let running calls end for this long, then stop them.",
         ),
     ] = 25.0,
 ) -> None:
@@ -81,15 +87,19 @@ def run(
             stopping.set()
             worker.wake()
 
-        with stopped_by_signals(stop, shutdown_seconds, _EXIT_SECONDS):
-            session.note(f"worker {worker.worker_id} takes {', '.join(parsed)} with {slots} slots; Ctrl-C stops it")
+        with stopped_by_signals(stop, shutdown_seconds, _EXIT_SECONDS) as received:
+            taken = f"takes {', '.join(parsed)} with {count_text(slots, 'slot')}"
+            session.note(f"worker {worker.worker_id} {taken}; Ctrl-C stops it")
             try:
                 _turns(session, worker, stopping, clock)
             except MailboatError:  # also then, what runs ends in order, as far as the source allows
                 worker.stop(shutdown_seconds)
                 raise
             worker.stop(shutdown_seconds)
-    session.note("stopped cleanly" if not worker.running else f"stopped with {worker.running} calls unfinished")
+    left = count_text(worker.running, "call")
+    session.note("stopped cleanly" if not worker.running else f"stopped with {left} unfinished")
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -133,7 +143,10 @@ def _handlers(commands: Sequence[str], modules: Sequence[JobHandlers], ports: Wo
 
 def _parse_handler(text: str) -> tuple[str, Handler]:
     pattern, separator, line = text.partition("=")
-    arguments = shlex.split(line)
+    try:
+        arguments = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"the command of {text!r} cannot be read: {error}") from error
     if not separator or not arguments:
         raise UsageError(f"{text!r} is not PATTERN=COMMAND, such as 'purge.*=./purge.sh'")
     return parse_pattern(pattern), SubprocessHandler(arguments)

@@ -17,9 +17,8 @@ from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import WorkerState, takers
 from mailboat.jobs.table import NO_KEY
-from mailboat.model.jobs import JobId, JobState, QueueKind, show_job_id
+from mailboat.model.jobs import UNASSIGNED, JobId, JobState, QueueKind, show_job_id
 
-UNASSIGNED: Final = "unassigned"
 ENDED: Final = "ended"
 """A job that ended and is not in the history: it succeeded without `keep`, was dropped, or is too old."""
 

@@ -241,11 +241,13 @@ class JobTopic:
         """
         new, decoded = [], []
         for record in records:
-            headers, value = encode_job_record(record)
             try:
+                headers, value = encode_job_record(record)
                 decoded.append(_checked(record, headers, value))
             except MessageCorruptError as error:  # every reader would ignore the record without an error
                 raise UsageError(error.message) from error
+            except ValueError as error:  # of protobuf: a number beyond its field, a text that is not UTF-8
+                raise UsageError(f"a job record is out of bounds: {error}") from error
             new.append(NewRecord(value, headers))
         offsets = self._journal.append(self._topic, new)
         # `_apply` needs no second decoding of these. Those that it has applied by now go when others come.

@@ -157,6 +157,10 @@ class JobState(enum.IntEnum):
         return self > JobState.ACTIVE
 
 
+UNASSIGNED: Final = "unassigned"
+"""How users read the state of a queued job that is due while no live worker takes its topic."""
+
+
 class Priority(enum.IntEnum):
     """Which ready jobs of a queue start first."""
 
