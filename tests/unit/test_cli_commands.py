@@ -6,6 +6,7 @@ import errno
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mailboat.api.problems import import_all_modules
 from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.explain import explanations, nearest_name
 from mailboat.cli.help_page import COMMANDS, EXAMPLES, TOPICS, summary_of_command
-from mailboat.cli.main import main
+from mailboat.cli.main import _open_closed_streams, main
 from mailboat.cli.program import build_app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,6 +223,23 @@ def test_a_failure_of_the_system_about_a_place_is_named(
     assert main(["explain"]) == code
     shown = capsys.readouterr().err
     assert (f"error: {name}: " in shown, "/a/place" in shown) == (True, True)
+
+
+def test_streams_that_the_caller_closed_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):  # `mailboat … <&- >&- 2>&-`
+        monkeypatch.setattr(sys, name, None)
+    _open_closed_streams()
+    opened = [sys.stdin, sys.stdout, sys.stderr]
+    monkeypatch.undo()
+    assert (opened[0].read(), opened[0].isatty(), opened[1].write("x"), opened[2].write("x")) == ("", False, 1, 1)
+    for stream in opened:
+        stream.close()
+
+
+def test_argument_that_is_no_text_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--url", "http://127.0.0.1:1", "distributions", "get", "\udcff", "--publisher", "author"]
+    assert main(words) == 2
+    assert "the argument '\\udcff' is not text in UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["JournalTrimmed", "journaltrimmed", "JournalTrimmedError"])

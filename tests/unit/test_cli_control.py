@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,12 @@ def test_an_empty_queue_is_not_cleared(run: Any) -> None:
 def test_the_head_of_a_queue_is_dropped_by_its_offset_or_its_id(run: Any, agent: Client, item: str) -> None:
     assert run("queues", "remove", "edge-2", item, "--yes") == (0, ["edge-2: 1 package dropped, up to offset 0"])
     assert agent.subscribers["edge-2"].removed == {0}
+
+
+def test_removal_asks_for_all_packages_that_it_drops(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("n\nn\n"))
+    assert "Drop all packages up to offset 2 of author" in run("queues", "remove", "edge-2", 0, 2)[1][-1]
+    assert "Drop the package at offset 0 of author" in run("queues", "remove", "edge-2", 0)[1][-1]
 
 
 def test_an_item_that_is_not_in_the_queue_is_not_dropped(run: Any) -> None:
@@ -299,6 +306,19 @@ def test_receipt_is_printed_before_the_wait_and_stays_after_ctrl_c(
     ]
 
 
+@pytest.mark.parametrize("cause", [JournalUnavailableError("the broker is away"), KeyboardInterrupt()])
+def test_programs_get_the_packages_of_a_wait_that_failed(
+    run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch, cause: BaseException
+) -> None:
+    def failing(*_: object) -> DistributionView:
+        raise cause
+
+    monkeypatch.setattr(agent, "distribution", failing)
+    code, lines = run("publish", "/en", "--wait", 60, "-o", "json")
+    found = json.loads("\n".join(line for line in lines if not line.startswith("!")))
+    assert (code, found["packages"][0]["offset"]) == (75 if isinstance(cause, JournalUnavailableError) else 130, 3)
+
+
 def test_wait_shows_how_far_the_last_package_is_until_no_subscriber_is_waited_for(agent: Client) -> None:
     views = [DistributionView("author", "p", 1, "ADD", waiting=names) for names in (("a", "b"), ("b",), ())]
     answers, shown = iter([*views, views[-1]]), list[DistributionView]()
@@ -321,6 +341,11 @@ def test_other_requests_reach_an_agent_and_can_be_waited_for(run: Any) -> None:
     assert code == 3
     assert lines[1].startswith("imported by 0/2 after waiting ")
     assert lines[2:] == ["  not yet by edge-1: importing", "  not yet by edge-2: retrying"]
+
+
+def test_event_to_resume_after_is_one_of_an_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["events", "--after", "5e1f-17"]) == 2
+    assert "mailboat --url URL events --after 5e1f-17" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("content", "ls", "."), ("content", "diff", ".", "."), ("subscribe", "x")])
@@ -380,7 +405,8 @@ def test_blob_commands_work_on_an_agent_s_blob_store(run: Any) -> None:
 
 def test_snapshot_commands_work_on_an_agent_s_blob_store(run: Any, tmp_path: Path) -> None:
     assert run("content", "snapshots", "-o", "name") == (0, ["blob:site"])
-    assert run("content", "snapshots", "--remove", "site") == (0, ["blob:site is forgotten"])
+    for name in ("site", "blob:site"):
+        assert run("content", "snapshots", "--remove", name) == (0, ["blob:site is forgotten"])
     assert run("content", "snapshot", "sqlite:/site.db", "blob:new")[1][0] == "sqlite:/site.db at 3 is blob:new"
     assert "is current: it is at offset" in run("content", "snapshot", "sqlite:/site.db", "blob:site")[1][0]
     assert run("content", "snapshot", "sqlite:/site.db", tmp_path / "file")[0] == 2
@@ -468,6 +494,8 @@ def test_a_status_says_who_is_ready_and_why_not() -> None:
         SubscriberStatusView("edge-4", "new"),
     )
     view = StatusView(JournalView("sqlite x", 0, 9, 4_200_000, None), publishers, members, 1)
+    dropped = "dropped    2 subscribers dropped to bound the agent's memory: not listed here"
+    assert shown(replace(view, dropped_subscribers=2))[4] == dropped
     lines = shown(view)
     assert lines[:4] == [
         "journal    sqlite x   oldest 0   next 9   4.2 MB   kept without limit",
@@ -529,6 +557,9 @@ def test_lines_tell_what_changed_since_the_last_look() -> None:
     assert list(changed_lines(first, seen)) == []
     second = StatusView(JournalView("x", 0, 10), (), (member(1), member(2, lag=1)))
     assert list(changed_lines(second, seen)) == ["journal  next 10", "edge-2  current  position 9  lag 1"]
+    third = StatusView(JournalView("x", 0, 10), (), (member(1),))
+    assert list(changed_lines(third, seen)) == ["edge-2  no longer listed"]
+    assert list(changed_lines(second, seen)) == ["edge-2  current  position 9  lag 1"]
 
 
 def test_a_watch_goes_on_when_the_agent_does_not_answer_for_a_while(
@@ -551,6 +582,26 @@ def test_a_watch_goes_on_when_the_agent_does_not_answer_for_a_while(
         "edge-2  retrying  position 0  lag 3  attempt 3  StorageFull: /news/a: no space left on device",
     ]
     assert lines[3].endswith("JournalUnavailable: no answer")
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_watch_prints_a_lasting_failure_once_and_nothing_that_steers_a_terminal(
+    run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    agent.subscribers["edge-2"].error = CauseView("Failed", "a\x1b[2J\n12:00:00  edge-9  current")
+    waits = iter(range(4))
+
+    class Clock(status.SystemClock):
+        def wait(self, *_: Any) -> bool:
+            agent.failure = JournalUnavailableError("no answer")
+            if next(waits, None) is None:
+                raise KeyboardInterrupt
+            return False
+
+    monkeypatch.setattr(status, "SystemClock", Clock)
+    _, lines = run("status", "--watch", "--every", "0.1", "-o", output)
+    assert sum("no answer" in line for line in lines) == 1
+    assert not any("\x1b" in line or line.startswith("12:00:00") for line in lines)
 
 
 def test_packages_before_a_failed_path_are_printed_with_an_agent(run: Any, agent: Client) -> None:

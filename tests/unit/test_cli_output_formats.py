@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -11,7 +13,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.cli.error_report import EXIT_CODES, error_lines, print_error
-from mailboat.cli.output import Output, Report, bytes_text, count_text, seconds_text, show, time_text
+from mailboat.cli.main import main
+from mailboat.cli.output import Output, Report, bytes_text, count_text, seconds_text, show, show_next, time_text
 from mailboat.cli.rich_output import table_text
 from mailboat.cli.tables import Column, Table
 from mailboat.errors import JournalTrimmedError, MailboatError, UsageError
@@ -31,6 +34,13 @@ def rendered(report: Report, output: Output) -> str:
 
 def test_a_table_is_plain_aligned_columns_without_trailing_blanks() -> None:
     assert rendered(REPORT, Output.TABLE) == ("NAME       LAG\nedge-1       7\n[bold]x   1234\none line\n")
+
+
+def test_columns_of_a_table_for_programs_are_aligned_on_a_terminal_too() -> None:
+    table = Table((Column("NAME"), Column("LAG", is_number=True)), [("漢字e\u0301\x1b", "7"), ("a", "1234")])
+    assert rendered(Report([], [], lambda: [table]), Output.TABLE) == (
+        "NAME         LAG\n漢字e\u0301\\x1b      7\na           1234\n"
+    )
 
 
 class Terminal(io.StringIO):
@@ -85,6 +95,19 @@ def test_no_line_of_a_table_is_wider_than_its_terminal(width: int) -> None:
 def test_json_and_yaml_carry_the_same_document() -> None:
     assert json.loads(rendered(REPORT, Output.JSON)) == REPORT.document
     assert yaml.safe_load(rendered(REPORT, Output.YAML)) == REPORT.document
+
+
+def test_documents_of_a_stream_can_be_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    documents = [{"lag": 7}, {"lag": 8}]
+    for output, read in (
+        (Output.JSON, lambda text: list(map(json.loads, text.splitlines()))),
+        (Output.YAML, lambda text: list(yaml.safe_load_all(text))),
+    ):
+        for document in documents:
+            show_next(document, ["edge"], output)
+        assert read(capsys.readouterr().out) == documents
+    show_next(documents[0], ["a", "b\nc"], Output.NAME)
+    assert capsys.readouterr().out == "a\nb\\nc\n"
 
 
 def test_names_are_one_a_line() -> None:
@@ -153,6 +176,11 @@ def test_an_error_says_what_where_and_what_to_do() -> None:
     ]
 
 
+def test_a_fact_of_a_server_cannot_steer_the_terminal_by_its_name() -> None:
+    error = MailboatError("x").with_facts(**{"a\x1b[2J\nerror: b": "c"})
+    assert list(error_lines(error))[1:] == ["  a\\x1b[2J\\nerror: b  c"]
+
+
 def test_an_error_cannot_steer_the_terminal() -> None:
     assert list(error_lines(UsageError("a\x1b[2Jb"))) == ["error: Usage: a\\x1b[2Jb"]
 
@@ -182,6 +210,15 @@ def test_traces_come_only_when_asked_for() -> None:
     print_error(MailboatError("x"), verbose, is_verbose=True)
     assert quiet.getvalue() == "\x1b[1;31merror:\x1b[0m Mailboat: x\n"
     assert "mailboat.errors.MailboatError: Mailboat: x\n" in verbose.getvalue()
+
+
+def test_error_that_cannot_be_printed_keeps_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert main(["explain", "no-such-name"]) == 2
 
 
 def test_every_exit_code_of_an_error_is_documented() -> None:

@@ -85,3 +85,13 @@ def test_terminal_shows_time_left_from_the_pace_of_this_run() -> None:
     line.end()
     assert into.getvalue().count("ETA") == 1
     assert "20/40  20 imported  ETA 10 s" in into.getvalue()
+
+
+def test_time_left_is_not_measured_over_the_hours_without_packages() -> None:
+    into, clock = Terminal(), ManualClock()
+    line = ProgressLine("edge-1", into, clock)
+    for seconds, position, end in ((0, 10, 40), (5, 40, 40), (36_000, 40, 140), (5, 60, 140)):
+        clock.advance(seconds)
+        line(SubscriberStatistics(SubscriberPhase.IMPORTING, next_offset=Offset(position), log_next_offset=Offset(end)))
+    line.end()
+    assert into.getvalue().split("\r\x1b[K")[-2].endswith("ETA 20 s")

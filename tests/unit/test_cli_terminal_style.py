@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from mailboat.cli.confirmation import ask
 from mailboat.cli.distributions import waited_or_seen
 from mailboat.cli.events import coloured_line
 from mailboat.cli.output import blocks_text
+from mailboat.cli.session import Session
+from mailboat.cli.status_selection import StatusSelection
+from mailboat.cli.status_watch import TerminalWatch
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.maintenance.blob_sweep import SweepStep
 from mailboat.model.requests import parse_request
@@ -144,6 +148,19 @@ def test_a_package_that_is_waited_for_shows_a_live_count(terminal: Terminal, mon
     published = client.distribute("author", parse_request("ADD", ("/a",), ()))
     waited_or_seen(client, "author", published.package_id, 0.01)
     assert re.search(r"imported by \d/1 subscribers; waited \d+ ms of 10 ms", terminal.getvalue())
+
+
+def test_watched_status_fits_a_narrow_terminal_with_its_last_line(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    control = FakeControl(*(FakeSubscriber(f"edge-{number}") for number in range(30)))
+    watch = TerminalWatch(Session(Path()), control, ManualClock(), 1.0)
+    watch._refresh()
+    watch._problem = "no answer: JournalUnavailable: the brokers of the journal are away"
+    lines = watch._rendered(StatusSelection(), 16).plain.rstrip("\n").splitlines()
+    assert (len(lines) <= 16, "more: " in lines[-1]) == (True, True), lines
 
 
 @pytest.mark.parametrize(

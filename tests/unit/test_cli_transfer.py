@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import pty
+import struct
+import termios
 from pathlib import Path
 
-from mailboat.cli.terminal_line import TerminalLine, is_in_foreground
+import pytest
+from mailboat.cli.terminal_line import TerminalLine, columns_of, cut_to_columns, is_in_foreground, width_of
 from mailboat.cli.transfer import TransferProgress, file_bytes, folder_bytes
 
 
@@ -51,6 +57,29 @@ def test_size_of_a_folder_or_of_paths_in_it(tmp_path: Path) -> None:
 
 def test_a_stream_that_the_caller_closed_is_no_terminal() -> None:
     assert not is_in_foreground(None)  # `mailboat demo <&-`
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("plain text", 5, "plain"),
+        ("ab漢字cd", 5, "ab漢"),
+        ("ab漢字cd", 6, "ab漢字"),
+        ("e\u0301f", 1, "e\u0301"),
+        ("漢字", 80, "漢字"),
+    ],
+)
+def test_line_is_cut_by_the_columns_that_it_takes(text: str, columns: int, shown: str) -> None:
+    assert cut_to_columns(text, columns) == shown
+    assert columns_of(shown) <= columns
+
+
+def test_terminal_line_is_as_wide_as_its_own_terminal() -> None:
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 33, 0, 0))
+    with open(terminal, "w") as stream:  # noqa: PTH123  # a descriptor
+        assert width_of(stream) == 33
+    os.close(main)
 
 
 def test_terminal_line_is_replaced_and_cleared() -> None:

@@ -95,11 +95,14 @@ def print_warning(error: MailboatError, into: TextIO, what: str, *, is_verbose: 
 
 
 def _print_lines(error: MailboatError, into: TextIO, lines: Iterator[str], *, is_verbose: bool) -> None:
-    if is_verbose:
-        trace = "".join(traceback.format_exception(error))
-        into.writelines(f"{printable(line)}\n" for line in trace.splitlines())
-    into.writelines(f"{line}\n" for line in lines)
-    into.flush()
+    try:
+        if is_verbose:
+            trace = "".join(traceback.format_exception(error))
+            into.writelines(f"{printable(line)}\n" for line in trace.splitlines())
+        into.writelines(f"{line}\n" for line in lines)
+        into.flush()
+    except OSError:  # a closed pipe or a full disk: the exit code still says which error it was
+        leave_stream(into)
 
 
 def error_lines(error: MailboatError, *, is_coloured: bool = False) -> Iterator[str]:
@@ -109,7 +112,7 @@ def error_lines(error: MailboatError, *, is_coloured: bool = False) -> Iterator[
 
 def _lines(error: MailboatError, mark: str) -> Iterator[str]:
     yield f"{mark} {error.name}: {printable(error.message)}"
-    facts = [(key.replace("_", " "), printable(str(value))) for key, value in error.where.items()]
+    facts = [(printable(key).replace("_", " "), printable(str(value))) for key, value in error.where.items()]
     # Only the next step may have several lines: in a fact, a second line would look like advice of ours.
     steps = [] if error.next_step is None else error.next_step.splitlines() or [""]
     facts += [("" if number else "next", printable(step)) for number, step in enumerate(steps)]
@@ -146,6 +149,15 @@ def _place_of(error: Exception) -> str | None:
 
 
 def leave_broken_pipe() -> None:
-    """Point standard output elsewhere, so that the interpreter's flush at exit does not fail again."""
+    """Give up standard output, and standard error where it is the same pipe."""
+    leave_stream(sys.stdout)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        leave_stream(sys.stderr)
+
+
+def leave_stream(stream: TextIO) -> None:
+    """Point a stream elsewhere, so that the interpreter's flush at exit does not fail again, with exit code 120."""
     with suppress(OSError, ValueError):  # also where it was closed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

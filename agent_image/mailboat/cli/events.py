@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import threading
@@ -12,18 +11,13 @@ from typing import Annotated, Any, Final, TextIO
 
 import typer
 
-from mailboat.api.client import HttpControl
 from mailboat.api.stream_events import EventType, StreamEvent, read_events
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import Output, count_text
-from mailboat.cli.rich_output import styled_line
+from mailboat.cli.output import Output, count_text, show_next
 from mailboat.cli.session import Session
 from mailboat.cli.tables import error_style, state_style
 from mailboat.clock import Clock, SystemClock
-from mailboat.control.event_feed import EventFeed, EventTopic
-from mailboat.control.service import ControlService
-from mailboat.errors import RetryableError
-from mailboat.model.messages import TopicRole
+from mailboat.errors import RetryableError, UsageError
 from mailboat.printable import printable
 
 _PAUSE_SECONDS: Final = 1.0
@@ -48,17 +42,17 @@ def events(
 
     With -o json, one JSON document a line: id, type and data, as `GET /api/v1/events` sends them.
     """
+    if after is not None and session.url is None:
+        raise UsageError("--after names an event of an agent", next_step=f"mailboat --url URL events --after {after}")
     clock = SystemClock()
     found = _of_home(session, clock, follow=follow) if session.url is None else _of_agent(session, clock, after, follow)
     shown = dict[str, str]()
     for event in found:
-        if session.output is Output.JSON:
-            document = {"id": event.id, "type": event.type, "data": event.data}
-            lines = [json.dumps(document, ensure_ascii=False)]
-        else:
-            stamp = clock.now().astimezone().strftime("%H:%M:%S")
-            news = news_of(event, shown)
-            lines = [coloured_line(f"{stamp}  {printable(line)}", sys.stdout) for line in news]
+        if session.output is not Output.TABLE:
+            show_next({"id": event.id, "type": event.type, "data": event.data}, [event.id], session.output)
+            continue
+        stamp = clock.now().astimezone().strftime("%H:%M:%S")
+        lines = [coloured_line(f"{stamp}  {printable(line)}", sys.stdout) for line in news_of(event, shown)]
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
 
@@ -90,6 +84,8 @@ def coloured_line(line: str, stream: TextIO) -> str:
     found = _STATE.fullmatch(line) if stream.isatty() else None
     if found is None:
         return line
+    from mailboat.cli.rich_output import styled_line  # a pipe needs no colours
+
     before, state, lag, error = found.groups(default="")
     parts = [(before, ""), (state, state_style(state)), (lag, ""), (error, error_style(error))]
     return styled_line(parts, stream).rstrip("\n")
@@ -97,6 +93,8 @@ def coloured_line(line: str, stream: TextIO) -> str:
 
 def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -> Iterator[StreamEvent]:  # an option
     """The events of an agent, connecting again after a break. Raises: as the first connection."""
+    from mailboat.api.client import HttpControl
+
     last_id, pause, is_connected = after, _PAUSE_SECONDS, False
     with HttpControl(session.url or "", session.token) as control:
         while True:
@@ -119,6 +117,10 @@ def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -
 
 def _of_home(session: Session, clock: Clock, *, follow: bool) -> Iterator[StreamEvent]:
     """The events of the home's own journal, looked for twice a second."""
+    from mailboat.control.event_feed import EventFeed, EventTopic  # with the engine of a home
+    from mailboat.control.service import ControlService
+    from mailboat.model.messages import TopicRole
+
     with session.workspace() as workspace:
         control = ControlService(workspace)
         try:

@@ -18,6 +18,7 @@ from mailboat.cli.error_report import (
     BROKEN_PIPE_EXIT_CODE,
     INTERRUPTED_EXIT_CODE,
     leave_broken_pipe,
+    leave_stream,
     named_failure,
     print_error,
 )
@@ -26,6 +27,7 @@ from mailboat.cli.session import Defaults
 from mailboat.cli.signals import exit_with
 from mailboat.composition.environment import current_settings
 from mailboat.errors import MailboatError, OutputFailedError, UsageError
+from mailboat.printable import printable
 
 _EMPTY_OPTION: Final = re.compile("--[a-z-]+=")
 
@@ -39,10 +41,10 @@ def run() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Stand in for standard output and error that the caller closed: Python has None in their place."""
-    for name in ("stdout", "stderr"):
+    """Stand in for standard streams that the caller closed: Python has None in their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # until the process ends
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,14 +69,17 @@ def main(arguments: Sequence[str]) -> int:
         leave_broken_pipe()
         return BROKEN_PIPE_EXIT_CODE
     except Exception as error:  # noqa: BLE001  # the last line of defence: a defect still gets a sentence and a code
-        found = named_failure(error)
+        found = _wrong_text(error, arguments) or named_failure(error)
         found.__cause__ = error
         print_error(found, sys.stderr, is_verbose=_is_verbose(defaults), is_coloured=_is_coloured())
         if isinstance(found, OutputFailedError):
             leave_broken_pipe()
         return found.exit_code
     if code == INTERRUPTED_EXIT_CODE:
-        sys.stderr.write("stopped by Ctrl-C\n")
+        try:
+            sys.stderr.write("stopped by Ctrl-C\n")
+        except OSError:
+            leave_stream(sys.stderr)
     return code
 
 
@@ -98,6 +103,14 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
             before = arguments[number - 1] if number and not argument else argument.removesuffix("=")
             where = f"after {before}" if number and not argument else f"of {before}" if argument else "at the beginning"
             raise UsageError(f"the value {where} is empty", next_step="check that its variable is set")
+
+
+def _wrong_text(error: Exception, arguments: Sequence[str]) -> MailboatError | None:
+    """The error for an argument whose bytes are no text; file names may have such bytes, so none is refused before."""
+    wrong = next((argument for argument in arguments if not argument.isascii() and printable(argument) != argument), "")
+    if not isinstance(error, UnicodeEncodeError) or not wrong:
+        return None
+    return UsageError(f"the argument {wrong!r} is not text in UTF-8")
 
 
 def _is_verbose(defaults: Defaults) -> bool:

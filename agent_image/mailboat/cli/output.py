@@ -2,7 +2,7 @@
 
 A command makes a `Report`: a document whose keys are stable and tested, the names that identify its rows, and the
 blocks that people read. Everything printed may come from others, so control characters are made visible and nothing
-is taken for markup. rich is imported only when a table is printed: it costs as much as the rest of a quick command.
+is taken for markup. rich is imported only for a table on a terminal: it costs as much as the rest of a quick command.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from mailboat.cli.tables import INDENT, PIPE_WIDTH, Table
+from mailboat.cli.tables import INDENT, Table, plain_text
 from mailboat.frozen import Frozen
 from mailboat.printable import printable
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _TITLE: Final = re.compile(r"[a-z]+ {2,}")
 """What begins a line of a page of facts: `journal    `."""
 
+
+_UNBROKEN: Final = 100_000
+"""Columns of a line of YAML."""
 
 _GAP: Final = "   "
 _INNER_SPACE: Final = re.compile(r"(?<=\S) (?=\S)")
@@ -75,6 +78,18 @@ def show(report: Report, output: Output, into: TextIO | None = None) -> None:
         case Output.TABLE:
             stream.write(blocks_text(report.blocks(), stream))
     stream.flush()
+
+
+def show_next(document: Mapping[str, Any], names: Sequence[str], output: Output) -> None:
+    """Print one of many documents to standard output: a line of JSON, a document of a YAML stream, or names."""
+    match output:
+        case Output.JSON:
+            sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+        case Output.YAML:
+            sys.stdout.write(f"---\n{_yaml(document)}")
+        case _:
+            sys.stdout.writelines(f"{printable(name)}\n" for name in names)
+    sys.stdout.flush()
 
 
 def bytes_text(count: int) -> str:
@@ -126,7 +141,7 @@ def time_text(at: datetime | None) -> str | None:
 def _yaml(document: object) -> str:
     import yaml
 
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=PIPE_WIDTH)
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=_UNBROKEN)
     return text
 
 
@@ -140,6 +155,8 @@ def _block_text(block: Block, stream: TextIO) -> str:
         return "".join(f"{line}\n" for line in _wrapped(printable(block), stream))
     if not block.rows:
         return block.empty + "\n"
+    if not stream.isatty():
+        return plain_text(block)
     from mailboat.cli.rich_output import table_text
 
     return table_text(block, stream)
@@ -147,7 +164,7 @@ def _block_text(block: Block, stream: TextIO) -> str:
 
 def _wrapped(text: str, stream: TextIO) -> list[str]:
     """The text in lines of a terminal, broken between words. What is indented may be pasted elsewhere: left whole."""
-    width = shutil.get_terminal_size().columns if stream.isatty() else PIPE_WIDTH
+    width = shutil.get_terminal_size().columns
     if len(text) <= width or text.startswith(" ") or not stream.isatty():
         return [text]
     title = _TITLE.match(text)

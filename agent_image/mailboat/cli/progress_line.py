@@ -68,8 +68,9 @@ class ProgressLine:
                     self._line.show(f"{text}  {seconds_text(self._clock.monotonic() - since)}")
 
     def _seconds_left(self, statistics: SubscriberStatistics) -> float | None:
-        """How long it still takes at the pace since the first snapshot with a position; None where none is known."""
+        """How long it still takes at the pace since it was last caught up; None where none is known."""
         if statistics.next_offset is None or not statistics.lag_offsets:
+            self._began = None  # the pace of what comes next is measured from its beginning, not over idle hours
             return None
         now = self._clock.monotonic()
         if self._began is None:

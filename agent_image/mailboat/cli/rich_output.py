@@ -19,10 +19,9 @@ from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mailboat.cli.tables import ABSENT, INDENT, PIPE_WIDTH, Table
+from mailboat.cli.tables import ABSENT, INDENT, WIDE_GAP, Table
 from mailboat.printable import printable
 
-_WIDE_GAP: Final = 3
 _NARROW_GAP: Final = 1
 _LEAST_FOLDED_WIDTH: Final = 32
 """With less room a text is a tower of single words."""
@@ -39,11 +38,11 @@ def styled_line(parts: Sequence[tuple[str, str]], stream: TextIO) -> str:
 
 
 def table_text(table: Table, stream: TextIO) -> str:
-    """A table as lines: as wide as the terminal when there is one, as wide as it needs otherwise.
+    """A table as lines that fit the terminal.
 
-    Where a terminal leaves too little room for the column that folds, its texts stand below their rows instead.
+    Where it leaves too little room for the column that folds, its texts stand below their rows instead.
     """
-    console = Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
+    console = Console(file=stream, highlight=False)
     table = _without_silent_columns(table, console.width)
     is_folding = bool(table.columns) and table.columns[-1].can_fold
     if not is_folding or _width(table, _NARROW_GAP) <= console.width:
@@ -109,7 +108,7 @@ def _cut(table: Table, width: int) -> list[int]:
 
 
 def _lines(table: Table, console: Console) -> list[str]:
-    gap = _WIDE_GAP if _width(table, _WIDE_GAP) <= console.width else _NARROW_GAP
+    gap = WIDE_GAP if _width(table, WIDE_GAP) <= console.width else _NARROW_GAP
     can_fold = any(column.can_fold for column in table.columns)
     widths: Sequence[int | None] = [None] * len(table.columns) if can_fold else _cut(table, console.width)
     rich_table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")

@@ -12,7 +12,6 @@ from mailboat.cli.output import Output
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import status_report
 from mailboat.cli.status_selection import Order, StatusSelection
-from mailboat.cli.status_watch import TerminalWatch, polls, watch_for_programs, watch_in_lines
 from mailboat.clock import SystemClock
 
 
@@ -26,7 +25,7 @@ def status(
     session: Session,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C or q.")] = False,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh interval for --watch.")
+        float, typer.Option("--every", metavar="SECONDS", min=0.1, max=86_400, help="Refresh interval for --watch.")
     ] = 1.0,
     sort: Annotated[Order, typer.Option("--sort", help="Order of the subscribers.")] = Order.NAME,
     wanted: Annotated[
@@ -38,8 +37,11 @@ def status(
     with session.control() as control:
         if not watch:
             session.show(status_report(selection.applied(control.status()), clock.now(), sort))
-        elif session.output is not Output.TABLE:
-            watch_for_programs(session, polls(control, clock, every), clock, selection)
+            return
+        from mailboat.cli.status_watch import TerminalWatch, polls, watch_for_programs, watch_in_lines  # with rich
+
+        if session.output is not Output.TABLE:
+            watch_for_programs(session, polls(control, clock, every), selection)
         elif sys.stdout.isatty():
             TerminalWatch(session, control, clock, every).run(selection)
         else:

@@ -95,6 +95,8 @@ def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
     lines = {"": f"journal  next {view.journal.next_offset}"}
     lines |= {subscriber.name: _subscriber_line(subscriber) for subscriber in ordered(view.subscribers, Order.NAME)}
     yield from (line for name, line in lines.items() if shown.get(name) != line)
+    yield from (f"{name}  no longer listed" for name in shown if name not in lines)
+    shown.clear()
     shown.update(lines)
 
 
@@ -111,6 +113,9 @@ def _lines(view: StatusView, now: datetime) -> list[str]:
     if view.unreadable_announcements:
         count = count_text(view.unreadable_announcements, "message")
         lines.append(f"discovery  {count} can't be understood: see mailboat journal verify")
+    if view.dropped_subscribers:
+        count = count_text(view.dropped_subscribers, "subscriber")
+        lines.append(f"dropped    {count} dropped to bound the agent's memory: not listed here")
     return lines
 
 

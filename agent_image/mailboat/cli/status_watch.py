@@ -5,9 +5,9 @@ Keys are read without Enter and without echo; Ctrl-C stays a signal.
 
 from __future__ import annotations
 
-import json
 import os
 import select
+import signal
 import sys
 import termios
 import threading
@@ -22,15 +22,17 @@ from rich.text import Text
 
 from mailboat.api.control import Control
 from mailboat.api.records import StatusView, document_of
-from mailboat.cli.output import Block, Output, blocks_text, seconds_text
+from mailboat.cli.output import Block, blocks_text, seconds_text, show_next
 from mailboat.cli.session import Session
+from mailboat.cli.signals import exit_at
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.cli.status_selection import StatusSelection
 from mailboat.clock import Clock
 from mailboat.errors import RetryableError
+from mailboat.printable import printable
 
-_LINES_AROUND: Final = 2
-"""What a terminal needs besides the table: a line for news, and the one that the cursor stands in."""
+_LINES_AROUND: Final = 1
+"""What a terminal needs besides: the line that the cursor stands in."""
 _KEYS: Final = 64
 
 
@@ -85,29 +87,32 @@ def _poll(control: Control) -> StatusView | RetryableError:
 
 
 def watch_for_programs(
-    session: Session, polls: Iterator[StatusView | RetryableError], clock: Clock, selection: StatusSelection
+    session: Session, polls: Iterator[StatusView | RetryableError], selection: StatusSelection
 ) -> None:
-    """A JSON document per line, or the other requested format, again and again."""
+    """The documents, or names, of one status after the other; a failure in standard error, once while it stays."""
+    problem = ""
     for view in polls:
         if isinstance(view, RetryableError):
-            session.note(str(view))
-        elif session.output is Output.JSON:
-            sys.stdout.write(json.dumps(document_of(selection.applied(view)), ensure_ascii=False) + "\n")
-            sys.stdout.flush()
-        else:
-            session.show(status_report(selection.applied(view), clock.now(), selection.order))
+            if str(view) != problem:
+                session.note(str(view))
+            problem = str(view)
+            continue
+        problem, chosen = "", selection.applied(view)
+        show_next(document_of(chosen), [subscriber.name for subscriber in chosen.subscribers], session.output)
 
 
 def watch_in_lines(polls: Iterator[StatusView | RetryableError], clock: Clock, selection: StatusSelection) -> None:
-    """A line whenever a subscriber's figures have changed."""
+    """A line whenever a subscriber's figures have changed, and for a failure, once while it stays."""
     shown: dict[str, str] = {}
+    problem = ""
     for view in polls:
         if isinstance(view, RetryableError):
-            lines: Iterable[str] = [str(view)]
+            lines: Iterable[str] = [] if str(view) == problem else [str(view)]
+            problem = str(view)
         else:
-            lines = changed_lines(selection.applied(view), shown)
+            problem, lines = "", changed_lines(selection.applied(view), shown)
         stamp = clock.now().astimezone().strftime("%H:%M:%S")
-        sys.stdout.writelines(f"{stamp}  {line}\n" for line in lines)
+        sys.stdout.writelines(f"{stamp}  {printable(line)}\n" for line in lines)
         sys.stdout.flush()
 
 
@@ -128,12 +133,16 @@ class TerminalWatch:
         console = Console(highlight=False)
         due = self._clock.monotonic()
         try:
-            with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+            with (
+                exit_at(signal.SIGTERM),  # with the terminal as it was
+                keyboard() as keys,
+                Live(console=console, screen=True, auto_refresh=False) as live,
+            ):
                 while not selection.is_over:
                     if self._clock.monotonic() >= due and not selection.is_paused:
                         self._refresh()
                         due = self._clock.monotonic() + self._every
-                    live.update(self._rendered(selection, console.height - _LINES_AROUND - 1), refresh=True)
+                    live.update(self._rendered(selection, console.height - _LINES_AROUND), refresh=True)
                     for key in self._pressed(keys, due, selection):
                         selection = selection.pressed(key)
         finally:
@@ -157,14 +166,16 @@ class TerminalWatch:
 
     def _rendered(self, selection: StatusSelection, room: int) -> Text:
         now = self._clock.now()
-        head = f"{now.astimezone().strftime('%H:%M:%S')}   every {seconds_text(self._every)}"
-        blocks: list[Block] = [self._problem] if self._problem else []
-        if self._last is not None:
+        blocks: list[Block] = [f"{now.astimezone().strftime('%H:%M:%S')}   every {seconds_text(self._every)}"]
+        if self._last is None:
+            blocks += [self._problem] if self._problem else []
+        else:
             chosen = selection.applied(self._last)
-            head += f"   {selection.headline(len(chosen.subscribers), len(self._last.subscribers))}"
-            blocks += fitted_blocks(chosen, now, room - len(blocks), _height, selection.order)
-        text = blocks_text([head, *blocks], sys.stdout)
-        return Text.from_ansi(text, no_wrap=True, overflow="ellipsis")
+            blocks = [f"{blocks[0]}   {selection.headline(len(chosen.subscribers), len(self._last.subscribers))}"]
+            blocks += [self._problem] if self._problem else []
+            # what stands above may take several lines of a narrow terminal
+            blocks += fitted_blocks(chosen, now, room - _height(blocks), _height, selection.order)
+        return Text.from_ansi(blocks_text(blocks, sys.stdout), no_wrap=True, overflow="ellipsis")
 
 
 def _height(blocks: Sequence[Block]) -> int:

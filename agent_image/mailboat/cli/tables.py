@@ -1,4 +1,4 @@
-"""Tables as data: columns, rows and colours of states. `output.py` prints them.
+"""Tables as data: columns, rows and colours of states. `output.py` prints them; for programs they are lines of here.
 
 Green is well, yellow goes on without help, red needs a person.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from mailboat.cli.terminal_line import columns_of
 from mailboat.frozen import Frozen
+from mailboat.printable import printable
 
-PIPE_WIDTH: Final = 100_000
-"""Columns of a table that no terminal limits: nothing is folded or cut for a program that reads it."""
+WIDE_GAP: Final = 3
+"""Columns of the terminal between two of a table, where they need not be saved."""
 
 ABSENT: Final = "-"
 """A cell that has nothing to say."""
@@ -45,6 +47,22 @@ class Table(Frozen):
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     empty: str = "nothing"
+
+
+def plain_text(table: Table) -> str:
+    """A table as lines for programs: nothing is folded, cut or coloured."""
+    titles = [column.title for column in table.columns]
+    rows = [titles, *([printable(cell) for cell in row] for row in table.rows)]
+    widths = [max(columns_of(row[index]) for row in rows) for index in range(len(titles))]
+
+    def line(row: Sequence[str]) -> str:
+        parts = []
+        for column, cell, width in zip(table.columns, row, widths, strict=True):
+            space = " " * (width - columns_of(cell))
+            parts.append(space + cell if column.is_number else cell + space)
+        return (" " * WIDE_GAP).join(parts).rstrip()
+
+    return "".join(f"{line(row)}\n" for row in rows)
 
 
 _GOOD: Final = "green"
