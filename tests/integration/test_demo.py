@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from mailboat.cli.demo import demo_run
+from mailboat.cli.demo.demo_command import MARK
 from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, DemoState, SubscriberProgress
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import LineScreen
@@ -200,6 +202,23 @@ def test_the_demo_refuses_what_it_cannot_play(
     assert (ran.code, ran.err.split(":")[1].strip()) == (2, name)
     assert (tmp_path / "full" / "mine.txt").read_text() == "not a demo's"
     assert "make demo" not in ran.err  # an installed package has no make
+
+
+def test_home_of_a_demo_that_runs_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_boat: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "boat" / "site").mkdir(parents=True)
+    (tmp_path / "boat" / "site" / "a.html").write_text("changed by hand")
+    mark = tmp_path / "boat" / MARK
+    mark.write_text("made by an earlier demo")
+    with mark.open() as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # as a demo that stays until Enter
+        ran = new_boat.run("demo", "--home", "boat")
+    assert (ran.code, "another demo runs in boat" in ran.err) == (2, True), ran.err
+    ran = new_boat.run("demo", "boat/site", "--home", "boat")
+    assert (ran.code, "boat/site is in boat, which the demo removes" in ran.err) == (2, True), ran.err
+    assert (tmp_path / "boat" / "site" / "a.html").read_text() == "changed by hand"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import socket
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -49,6 +49,7 @@ from mailboat.config.decoder import decode_config, encode_changes
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.messages import TopicRole
 from mailboat.model.paths import ROOT
+from mailboat.publisher.state_file import try_lock
 
 PACKAGES: Final = 40
 MARK: Final = "demo"
@@ -108,8 +109,13 @@ def demo(
     storage = {} if config is None else _storage(config)
     stays = _is_watched(session) if stay is None else stay
     seconds = (_WATCHED_SECONDS if stays else _SECONDS) if seconds is None else seconds
-    with _ended_by_sigterm():
-        home = _new_home(session, storage)
+    path = session.home_path if session.is_home_given else session.home_path / "demo"
+    if source is not None and source.resolve().is_relative_to(path.resolve()):
+        raise UsageError(
+            f"{source} is in {path}, which the demo removes when it begins", next_step="mailboat demo --home NEWDIR"
+        )
+    with _ended_by_sigterm(), ExitStack() as held:
+        home = _new_home(path, storage, held)
         folder = write_site(home.path / "site") if source is None else source
         outcome = _play(session, folder, home, DemoOptions(subscribers, seconds, storage, stays=stays))
     if not outcome.is_equal:
@@ -152,16 +158,21 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _new_home(session: Session, storage: dict[str, Any]) -> Home:
-    """An empty home, in place of an earlier demo's. Raises: UsageError if the folder or the journal is in use."""
-    path = session.home_path if session.is_home_given else session.home_path / "demo"
+def _new_home(path: Path, storage: dict[str, Any], held: ExitStack) -> Home:
+    """An empty home, in place of an earlier demo's; `held` keeps other demos from it.
+
+    Raises: UsageError if the folder or the journal is in use.
+    """
     check_folder_place(path)
-    if (path / MARK).is_file():
-        shutil.rmtree(path)
+    mark = path / MARK
+    if mark.is_file():
+        with _locked(mark):
+            shutil.rmtree(path)
     elif path.is_dir() and any(path.iterdir()):
         raise UsageError(f"{path} is not empty, and not an earlier demo", next_step="mailboat demo --home NEWDIR")
     path.mkdir(parents=True, exist_ok=True)
-    (path / MARK).write_text("made by `mailboat demo`, which removes it when it runs again\n")
+    mark.write_text("made by `mailboat demo`, which removes it when it runs again\n")
+    held.enter_context(_locked(mark))
     home = create_home(path, decode_config(storage))
     with initialise(home) as workspace:
         topic = workspace.topic(TopicRole.PACKAGE)
@@ -172,6 +183,17 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
                 next_step="set another journal.topic_prefix in the file",
             )
         return home
+
+
+@contextmanager
+def _locked(mark: Path) -> Iterator[None]:
+    """Keep other demos from the folder. Raises: UsageError if one runs in it: its agents would lose their home."""
+    with mark.open() as handle:
+        if not try_lock(handle.fileno()):
+            raise UsageError(
+                f"another demo runs in {mark.parent}", next_step="end it first, or: mailboat demo --home NEWDIR"
+            )
+        yield
 
 
 def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> DemoOutcome:
