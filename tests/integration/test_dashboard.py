@@ -21,7 +21,14 @@ import pytest
 from aiohttp import web
 from mailboat.api.confirmations import SUSPEND
 from mailboat.api.dashboard_files import DASHBOARD_PATHS, dashboard_answer
-from mailboat.api.records import BuildFollowerView, BuildProgressView, BuildView, CauseView, StatusView
+from mailboat.api.records import (
+    BuildFollowerView,
+    BuildProgressView,
+    BuildView,
+    CauseView,
+    GivenUpPage,
+    StatusView,
+)
 from mailboat.clock import SystemClock, moment_of
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
@@ -183,6 +190,40 @@ def test_failed_package_is_redriven(page: Page, serve: Any) -> None:
     page.get_by_role("button", name="Redrive").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("No package is in an error queue.")).to_be_visible()
+
+
+def test_counts_and_sizes_read_well(page: Page, serve: Any) -> None:
+    page.goto(serve(fleet()).url)
+    shown = """import("/dashboard/dom.js").then(({ bytes, count }) => [
+      ...[999, 999499, 999500, 1000000, 99960000, 2e15].map(bytes),
+      count(1, "entry"), count(2, "entry"), count(2, "package")])"""
+    assert page.evaluate(shown) == [
+        *("999 B", "999 kB", "1.00 MB", "1.00 MB", "100 MB", "2000 TB"),
+        *("1 entry", "2 entries", "2 packages"),
+    ]
+
+
+def test_hook_that_is_called_again_takes_no_redrive(page: Page, serve: Any) -> None:
+    control = fleet()
+    (failed,) = control.errors().items
+    calls = tuple(replace(failed, kind="hook-retrying", offset=20 + number, attempts=1) for number in range(3))
+    control.errors = lambda *_: GivenUpPage(calls)  # type: ignore[method-assign]
+    page.goto(serve(control).url + "/#/errors")
+    expect(page.get_by_role("main")).to_contain_text("offset 22 of author, imported; its hook after is called again")
+    expect(page.get_by_role("button", name="Redrive")).to_have_count(0)
+
+
+def test_test_message_is_published_without_a_path(page: Page, serve: Any) -> None:
+    control = fleet()
+    page.goto(serve(control).url + "/#/packages")
+    page.get_by_text("Publish", exact=True).click()
+    page.get_by_role("button", name="Publish…").click()
+    expect(page.get_by_role("status")).to_contain_text("not published: a path is missing")
+    page.get_by_role("combobox", name="Action").select_option("TEST")
+    page.get_by_role("button", name="Publish…").click()
+    page.get_by_role("dialog", name="TEST as author?").get_by_role("button", name="Publish", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("published at offset 30")
+    assert (control.ordered[-1].action, control.ordered[-1].paths) == ("TEST", ())
 
 
 def test_package_is_published_and_its_way_is_shown(page: Page, serve: Any) -> None:

@@ -112,7 +112,7 @@ const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
 function head(name) {
   const failed = [...app.fleet.subscribers.values()].reduce((sum, subscriber) => sum + (subscriber.given_up ?? 0), 0);
   const item = ([target, text]) => h("a", { href: `#/${target}`, "aria-current": name === target || (target === "" && name === "subscribers") ? "page" : null },
-    text, target === "errors" && failed ? h("span", { class: "badge" }, failed.toLocaleString("en"), h("span", { class: "hidden" }, " failed packages")) : null);
+    text, target === "errors" && failed ? h("span", { class: "badge" }, failed.toLocaleString("en"), h("span", { class: "hidden" }, ` failed ${failed === 1 ? "package" : "packages"}`)) : null);
   const link = !app.caller ? null : app.isLive ? h("span", { class: "link" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), `live as ${app.caller.name}`)
     : h("span", { class: "link stale", role: "alert" }, app.fleet.heardAt ? `stale since ${clock(app.fleet.heardAt)}, reconnecting` : "connecting");
   return h("div", { class: "bar-top" }, h("a", { class: "brand", href: "#/" }, "Mailboat"),

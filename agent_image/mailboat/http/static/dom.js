@@ -82,7 +82,7 @@ export function clearNotice() {
 
 const whole = new Intl.NumberFormat("en"); // one for all: toLocaleString() looks its locale up with every call
 export const number = (value) => (value === null || value === undefined ? "–" : whole.format(value));
-export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+export const count = (value, noun) => `${number(value)} ${value === 1 ? noun : noun.endsWith("try") ? `${noun.slice(0, -1)}ies` : `${noun}s`}`;
 
 export function state(text) {
   const [colour, glyph] = look(text);
@@ -93,8 +93,8 @@ export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];
   let step = 0;
-  while (value >= 1000 && step < units.length - 1) { value /= 1000; step += 1; }
-  return `${step ? value.toPrecision(3) : value} ${units[step]}`;
+  while (value >= 999.5 && step < units.length - 1) { value /= 1000; step += 1; } // 999.5 would be 1.00e+3
+  return `${!step ? value : value < 100 ? value.toPrecision(3) : Math.round(value)} ${units[step]}`;
 }
 
 export function duration(seconds) {

@@ -22,20 +22,24 @@ export function failures(app, items) {
   const bySubscriber = Map.groupBy(items, (item) => item.subscriber);
   return [...bySubscriber].map(([name, failed]) => h("div", { class: "failures", "data-key": name },
     h("div", { class: "tools" }, h("b", { class: "grow" }, subscriberLink(name), ` ${count(failed.length, "package")}`),
-      failed.length > 1 ? redrive(app, name, failed, `Redrive all ${number(failed.length)}…`, count(failed.length, "package")) : null),
+      redriven(failed).length > 1 ? redrive(app, name, redriven(failed), `Redrive all ${number(redriven(failed).length)}…`, count(redriven(failed).length, "package")) : null),
     failed.map((item, index) => failure(app, item, failed.findIndex((other) => other.error?.code === item.error?.code) < index))));
 }
 
 function failure(app, item, isExplained) {
-  const what = item.kind === "import" ? item.attempts === null ? "attempts unknown" : `${item.attempts} attempts` : `imported; its hook after ${item.kind === "hook" ? `failed in ${item.attempts} attempts` : "is called again"}`;
+  const tries = item.attempts === null ? "attempts unknown" : count(item.attempts, "attempt");
+  const what = item.kind === "import" ? tries : `imported; its hook after ${item.kind === "hook" ? `failed in ${tries}` : "is called again"}`;
   const first = item.paths[0] ?? "paths not known";
   const more = item.path_count > 1 ? ` and ${number(item.path_count - 1)} more` : "";
   return h("div", { class: "failure", "data-key": `${item.subscriber} ${item.offset} ${item.kind}` },
     h("div", { class: "tools" }, h("span", { class: "grow" }, h("span", { class: "bad", "aria-hidden": "true" }, "■ "), `offset ${number(item.offset)} of ${item.publisher}, ${what}`, item.given_up_at ? [", ", time(item.given_up_at)] : null, " ",
       packageName(app, item.publisher, item.package_id, first), more),
-      redrive(app, item.subscriber, [item], "Redrive", `offset ${number(item.offset)}`)),
+      redriven([item]).length ? redrive(app, item.subscriber, [item], "Redrive", `offset ${number(item.offset)}`) : null),
     item.error ? cause(app, item.error, first, isExplained) : muted("The cause is no longer known."));
 }
+
+// A hook that is called again anyway takes no redrive.
+const redriven = (items) => items.filter((item) => item.kind !== "hook-retrying");
 
 const redrive = (app, subscriber, items, label, packages) => actionButton(app, { verb: "clear", label, kind: "small",
   question: ["REDRIVE", { packages, subscriber }],

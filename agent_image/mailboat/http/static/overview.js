@@ -61,7 +61,7 @@ function attention(fleet, all) {
       h("b", null, publisher.name), ` delays publish requests by ${duration(publisher.delay_seconds)}: subscribers lag.`)),
     ...lines.slice(0, URGENT).map((group) => group.length > NAMED ? together(group) : alone(group[0])),
     fleet.unreadable ? h("li", { "data-key": "unreadable" }, `${count(fleet.unreadable, "announcement")} could not be read: run `, h("code", null, "mailboat journal verify"), ".") : null,
-    fleet.dropped ? h("li", { "data-key": "dropped" }, `${count(fleet.dropped, "subscriber")} beyond the limit of this list are not shown.`) : null,
+    fleet.dropped ? h("li", { "data-key": "dropped" }, `${count(fleet.dropped, "subscriber")} beyond the limit of this list ${fleet.dropped === 1 ? "is" : "are"} not shown.`) : null,
   ].filter(Boolean);
   if (!items.length) {
     if (!all.length) return null;

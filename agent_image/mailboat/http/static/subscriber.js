@@ -84,7 +84,7 @@ function queueParts(app, known, path, { queue, items, next_offset: next }, place
     action: async () => outcome(await call("DELETE", `${path}/items?id=${part(item.id)}&wait=10`)) });
   const rows = items.map((item, index) => ({ key: item.id, cells: [
     number(item.offset), item.action, [packageName(app, queue.publisher, item.package_id, item.path), item.path_count > 1 ? ` and ${item.path_count - 1} more` : ""], bytes(item.size_bytes), time(item.queued_at),
-    item.user_id || "–", index === 0 && places.length === 1 && canClear ? remove(item) : item.attempts ? `${item.attempts} attempts` : ""] }));
+    item.user_id || "–", index === 0 && places.length === 1 && canClear ? remove(item) : item.attempts ? count(item.attempts, "attempt") : ""] }));
   return [
     h("div", { class: "tools" }, h("span", { class: "grow" }, `${queue.exact ? "" : "at most "}${count(queue.count, "package")}, ${queue.state}`),
       actionButton(app, { verb: "clear", label: "Clear queue…", kind: "danger", isDisabled: !canClear,
