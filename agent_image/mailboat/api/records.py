@@ -200,7 +200,7 @@ class StatusView:
         journal: The journal.
         publishers: Those of this process, or of this home.
         subscribers: All subscribers that announced themselves.
-        unreadable_announcements: How many announcements were dropped, since they could not be meant.
+        unreadable_announcements: How many announcements were dropped because they could not be decoded.
         dropped_subscribers: How many subscribers were dropped from this list to bound the agent's memory.
     """
 
@@ -478,7 +478,7 @@ class CallerView:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenView:
-    """A subscriber that was taken off the books.
+    """A subscriber that was deregistered.
 
     Attributes:
         name: The subscriber's name.

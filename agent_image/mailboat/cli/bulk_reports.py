@@ -171,7 +171,7 @@ def _status_blocks(found: Sequence[BuildView], unfinished: Sequence[Build]) -> I
     for build in unfinished:
         yield (
             f"{build.build_id} is unfinished ({build.state}): {count_text(build.bins, 'package')} of "
-            f"{build.recipe.source}; run its command again, or: mailboat bulk forget ID"
+            f"{build.recipe.source}; run its command again, or: mailboat bulk forget {build.build_id}"
         )
 
 

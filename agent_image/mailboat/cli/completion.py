@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from typer import completion as scripts
@@ -11,6 +11,9 @@ from typer import completion as scripts
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
 from mailboat.composition.environment import current_settings
 from mailboat.errors import MailboatError
+
+_NOTHING_TO_OFFER: Final = (MailboatError, OSError)
+"""No home, no rights to it, no agent: an error would stand in the middle of the line that is typed."""
 
 
 class Shell(enum.StrEnum):
@@ -48,7 +51,7 @@ def subscriber_names(context: typer.Context, incomplete: str) -> list[str]:
             return [
                 subscriber.name for subscriber in control.status().subscribers if subscriber.name.startswith(incomplete)
             ]
-    except MailboatError:
+    except _NOTHING_TO_OFFER:
         return []
 
 
@@ -59,7 +62,7 @@ def publisher_names(context: typer.Context, incomplete: str) -> list[str]:
             return [
                 publisher.name for publisher in control.status().publishers if publisher.name.startswith(incomplete)
             ]
-    except MailboatError:
+    except _NOTHING_TO_OFFER:
         return []
 
 
@@ -71,7 +74,7 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
         with session.control() as control:
             names = dict.fromkeys(queue.subscriber for queue in control.queues(publisher))
         return [name for name in names if name.startswith(incomplete)]
-    except MailboatError:
+    except _NOTHING_TO_OFFER:
         return []
 
 

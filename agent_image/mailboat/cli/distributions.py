@@ -108,7 +108,8 @@ def list_distributions(
         found: list[Block] = [
             Table(_COLUMNS, [_row(item, now) for item in page.items], empty=f"{name} has published nothing")
         ]
-        more = f"older ones: mailboat distributions ls --before {page.next_before}"
+        whose = "" if publisher is None else f" --publisher {publisher}"
+        more = f"older ones: mailboat distributions ls --before {page.next_before}{whose}"
         return found if page.next_before is None else [*found, more]
 
     session.show(Report(document_of(page), [item.package_id for item in page.items], blocks))

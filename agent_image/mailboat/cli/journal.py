@@ -168,9 +168,10 @@ def truncate(
             border = planned.before
             session.note(f"{before} is in the midst of a package in pieces, which begins at {border}: it stays whole")
         for subscriber in planned.cut_off:
-            session.note(
-                f"would be cut off, and stop as JournalTrimmed: {subscriber.name} is at offset {subscriber.next_offset}"
-            )
+            where, state = f"is at offset {subscriber.next_offset}", "JournalTrimmed"
+            if subscriber.next_offset is None:
+                where, state = "has read nothing yet", "JournalIncomplete"
+            session.note(f"would be cut off, and stop as {state}: {subscriber.name} {where}")
         question = f"Remove the messages of {planned.topic} before offset {planned.before}?"
         ask(question, "nothing was removed", is_sure=yes)
         found = archive.truncate(topic.value, planned.before, is_dry_run=False)
@@ -296,7 +297,7 @@ def _retainer_row(one: RetainerView, next_offset: int) -> list[str]:
     held = next_offset - one.next_offset
     return [
         one.name,
-        "ever, it is durable" if one.durable else "as long as it is alive",
+        "always: durable" if one.durable else "while it is alive",
         str(one.next_offset),
         str(held) if held > 0 else ABSENT,
         f"{seconds_text(one.silent_seconds)} ago",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mailboat.cli.output import Output, Report, show
 from mailboat.composition.credentials import read_secret
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from mailboat.composition.workspace import Workspace
     from mailboat.content.watched_sources import Phases
     from mailboat.maintenance.blob_sweep import SweepWatch
+
+
+_SHOWN_NAMES: Final = 20
 
 
 class Session(Frozen):
@@ -122,7 +125,10 @@ class Session(Frozen):
             names = [publisher.name for publisher in control.status().publishers]
         if len(names) == 1:
             return names[0]
-        raise UsageError("which publisher is meant?", next_step=f"--publisher NAME, one of: {', '.join(names)}")
+        if not names:
+            raise UsageError(f"the agent at {self.url} has no publisher", next_step="--publisher NAME")
+        shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+        raise UsageError("which publisher is meant?", next_step=f"--publisher NAME, one of: {shown}")
 
     def show(self, report: Report) -> None:
         """Print the result in the form that was asked for."""

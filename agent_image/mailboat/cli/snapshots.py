@@ -155,8 +155,9 @@ def snapshots(
     """List the snapshots in the blob store."""
     with session.archive(_home_of(session, config)) as archive:
         if remove is not None:
-            archive.remove_snapshot(remove)
-            session.show(Report({"removed": remove}, [remove], lambda: [f"{_STORED}{remove} is forgotten"]))
+            name = remove.removeprefix(_STORED)  # the list shows it with that
+            archive.remove_snapshot(name)
+            session.show(Report({"removed": name}, [name], lambda: [f"{_STORED}{name} is forgotten"]))
             return
         found = archive.snapshots()
     columns = [Column("SNAPSHOT"), Column("NEXT", is_number=True), Column("SIZE", is_number=True), Column("TAKEN")]
@@ -269,7 +270,11 @@ def _restore_at_agent(session: Session, url: str, place: str, into: str, *, is_r
             begun = agent.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
         except AgentUnreachableError as error:
             raise AgentUnreachableError(error.message, next_step=RESTORE_IN_HOME) from error
-        view = followed(agent.restores, begun, transfer, SystemClock(), url)
+        try:
+            view = followed(agent.restores, begun, transfer, SystemClock(), url)
+        except KeyboardInterrupt:
+            session.note(f"the agent goes on with the restore: mailboat --url {url} content restores")
+            raise
     if view.error is not None:
         name, message = view.error, view.message
         problem = Problem(f"{TYPE_PREFIX}{name}", name, 500, message, next_step=view.next_step)

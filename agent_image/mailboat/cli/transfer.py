@@ -66,12 +66,12 @@ def file_bytes(file: Path) -> int | None:
 
 def folder_bytes(text: str, paths: Sequence[str] = ()) -> int | None:
     """Size of a folder's files, or of paths in it, without reading them; None for other sources."""
-    place = Path(text).expanduser()
-    if not place.is_dir():
-        return None
     try:
+        place = Path(text).expanduser()
+        if not place.is_dir():
+            return None
         return sum(_bytes_at(place / path.lstrip("/")) for path in paths or ("/",))
-    except OSError:  # a size is nice to have; the work itself says what is wrong
+    except (OSError, RuntimeError):  # a size is nice to have; the work itself says what is wrong
         return None
 
 
