@@ -13,11 +13,13 @@ import typer
 
 from mailboat.api.stream_events import EventType, StreamEvent, read_events
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import Output, count_text, show_next
+from mailboat.cli.output import Output, count_text, show_next, styled_line
 from mailboat.cli.session import Session
 from mailboat.cli.tables import error_style, state_style
 from mailboat.clock import Clock, SystemClock
+from mailboat.control.event_feed import EventFeed, EventTopic
 from mailboat.errors import RetryableError, UsageError
+from mailboat.model.messages import TopicRole
 from mailboat.printable import printable
 
 _PAUSE_SECONDS: Final = 1.0
@@ -84,8 +86,6 @@ def coloured_line(line: str, stream: TextIO) -> str:
     found = _STATE.fullmatch(line) if stream.isatty() else None
     if found is None:
         return line
-    from mailboat.cli.rich_output import styled_line  # a pipe needs no colours
-
     before, state, lag, error = found.groups(default="")
     parts = [(before, ""), (state, state_style(state)), (lag, ""), (error, error_style(error))]
     return styled_line(parts, stream).rstrip("\n")
@@ -93,10 +93,8 @@ def coloured_line(line: str, stream: TextIO) -> str:
 
 def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -> Iterator[StreamEvent]:  # an option
     """The events of an agent, connecting again after a break. Raises: as the first connection."""
-    from mailboat.api.client import HttpControl
-
     last_id, pause, is_connected = after, _PAUSE_SECONDS, False
-    with HttpControl(session.url or "", session.token) as control:
+    with session.agent(session.url or "") as control:
         while True:
             try:
                 for event in control.events(last_id, follow=follow):
@@ -117,26 +115,18 @@ def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -
 
 def _of_home(session: Session, clock: Clock, *, follow: bool) -> Iterator[StreamEvent]:
     """The events of the home's own journal, looked for twice a second."""
-    from mailboat.control.event_feed import EventFeed, EventTopic  # with the engine of a home
-    from mailboat.control.service import ControlService
-    from mailboat.model.messages import TopicRole
-
-    with session.workspace() as workspace:
-        control = ControlService(workspace)
-        try:
-            topic = EventTopic(workspace.journal, workspace.topic(TopicRole.EVENT))
-            feed = EventFeed(control.status, uuid.uuid4().hex[:8], topic)
+    with session.workspace() as workspace, session.control(workspace) as control:
+        topic = EventTopic(workspace.journal, workspace.topic(TopicRole.EVENT))
+        feed = EventFeed(control.status, uuid.uuid4().hex[:8], topic)
+        feed.poll()
+        place, frame = feed.snapshot(is_gap=False)
+        yield from _decoded(frame)
+        while follow:
+            clock.wait(threading.Event(), _PAUSE_SECONDS / 2)
             feed.poll()
-            place, frame = feed.snapshot(is_gap=False)
-            yield from _decoded(frame)
-            while follow:
-                clock.wait(threading.Event(), _PAUSE_SECONDS / 2)
-                feed.poll()
-                while (found := feed.after_or_gap(place, _MAX_FRAMES))[1]:
-                    place, frame = found
-                    yield from _decoded(frame)
-        finally:
-            control.close()
+            while (found := feed.after_or_gap(place, _MAX_FRAMES))[1]:
+                place, frame = found
+                yield from _decoded(frame)
 
 
 def _decoded(frames: bytes) -> Iterator[StreamEvent]:

@@ -27,6 +27,7 @@ from mailboat.cli.output import Report, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.clock import SystemClock, milliseconds_of
+from mailboat.control.job_service import JobService
 from mailboat.errors import MailboatError, UsageError
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
@@ -148,13 +149,9 @@ def register(app: typer.Typer) -> None:
 def _control(session: Session) -> Iterator[JobControl]:
     """Jobs, of the agent at the URL, else of the home itself."""
     if session.url is not None:
-        from mailboat.api.client import HttpControl
-
-        with closing(HttpControl(session.url, session.token)) as client:
+        with session.agent(session.url) as client:
             yield client.jobs
         return
-    from mailboat.control.job_service import JobService  # with the engine of a home
-
     chance = random.Random()  # noqa: S311  # it spreads the records of workers
     with (
         session.workspace() as workspace,

@@ -92,6 +92,21 @@ def show_next(document: Mapping[str, Any], names: Sequence[str], output: Output)
     sys.stdout.flush()
 
 
+def rich_module() -> Any:
+    """The module `rich_output`, for what only a terminal shows."""
+    from mailboat.cli import rich_output
+
+    return rich_output
+
+
+def styled_line(parts: Sequence[tuple[str, str]], stream: TextIO) -> str:
+    """A line of texts with their styles, which only a terminal shows."""
+    if not stream.isatty():
+        return "".join(text for text, _ in parts)
+    line: str = rich_module().styled_line(parts, stream)
+    return line
+
+
 def bytes_text(count: int) -> str:
     """A size for people: `41 kB`, `3.1 MB`; decimal units."""
     if count < 1000:
@@ -157,9 +172,8 @@ def _block_text(block: Block, stream: TextIO) -> str:
         return block.empty + "\n"
     if not stream.isatty():
         return plain_text(block)
-    from mailboat.cli.rich_output import table_text
-
-    return table_text(block, stream)
+    text: str = rich_module().table_text(block, stream)
+    return text
 
 
 def _wrapped(text: str, stream: TextIO) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,7 +21,7 @@ from mailboat.frozen import Frozen
 from mailboat.printable import printable
 
 if TYPE_CHECKING:
-    from mailboat.api.archive import Archive, Restores
+    from mailboat.api.archive import Archive
     from mailboat.api.client import HttpControl
     from mailboat.api.control import Control
     from mailboat.cli.home_publisher import HomePublisher
@@ -73,15 +73,16 @@ class Session(Frozen):
         return HomePublisher(self.home(), place, transfer, is_compared=is_compared, is_verbose=self.is_verbose)
 
     @contextmanager
-    def control(self) -> Iterator[Control]:
-        """The verbs, answered by the agent at the URL, else by the home itself."""
+    def control(self, workspace: Workspace | None = None) -> Iterator[Control]:
+        """The verbs, answered by the agent at the URL, else by the home itself, which may be open."""
         if self.url is not None:
             with closing(self._client(self.url)) as client:
                 yield client
             return
         from mailboat.control.service import ControlService
 
-        with self.workspace() as workspace, closing(ControlService(workspace)) as control:
+        opening = self.workspace() if workspace is None else nullcontext(workspace)
+        with opening as opened, closing(ControlService(opened)) as control:
             yield control
 
     @contextmanager
@@ -105,8 +106,8 @@ class Session(Frozen):
             yield JournalArchive(workspace, watch, phases)
 
     @contextmanager
-    def restores(self, url: str) -> Iterator[Restores]:
-        """Restores into the targets of the agent at the URL."""
+    def agent(self, url: str) -> Iterator[HttpControl]:
+        """The agent at the URL."""
         with closing(self._client(url)) as client:
             yield client
 

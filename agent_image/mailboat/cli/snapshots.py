@@ -183,7 +183,7 @@ def restores(session: Session) -> None:
     """List the last restore into each target of the agent at --url."""
     if session.url is None:
         raise UsageError("restores are listed by an agent", next_step="mailboat --url URL content restores")
-    with session.restores(session.url) as agent:
+    with session.agent(session.url) as agent:
         views = agent.restores()
     columns = [Column("SUBSCRIBER"), Column("STATE"), Column("SNAPSHOT"), Column("BEGUN"), Column("OUTCOME")]
     rows = [
@@ -265,7 +265,7 @@ def _restore_stored(
 
 
 def _restore_at_agent(session: Session, url: str, place: str, into: str, *, is_replacing: bool) -> None:
-    with session.restores(url) as agent, TransferProgress(sys.stderr) as transfer:
+    with session.agent(url) as agent, TransferProgress(sys.stderr) as transfer:
         try:
             begun = agent.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
         except AgentUnreachableError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import unicodedata
 from typing import Final, TextIO
 
 from mailboat.printable import printable
@@ -36,8 +37,6 @@ def cut_to_columns(text: str, columns: int) -> str:
 
 
 def _columns_of_one(character: str) -> int:
-    import unicodedata  # hardly ever needed, and a restart loads this module
-
     if unicodedata.category(character) in _MARKS:
         return 0
     return 2 if unicodedata.east_asian_width(character) in _WIDE else 1

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from mailboat.cli.output import rich_module
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -43,10 +45,9 @@ class TransferProgress:
 
     def __enter__(self) -> Self:
         if self.is_shown:
-            from mailboat.cli.rich_output import transfer_progress
-
-            self._progress = transfer_progress(self._into)
-            self._progress.start()
+            progress: Progress = rich_module().transfer_progress(self._into)
+            progress.start()
+            self._progress = progress
         return self
 
     def __exit__(
