@@ -297,19 +297,24 @@ def _reason(error: httpx2.HTTPError) -> str:
 
 
 def _checked_url(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        labels = httpx2.URL(url).raw_host.rstrip(b".").split(b".")
-        is_whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        is_whole = is_whole and all(0 < len(label) <= _LONGEST_LABEL for label in labels)
-    except (ValueError, httpx2.InvalidURL):
-        is_whole = False
-    if not is_whole:
+    parts = _parts_of(url)
+    if parts is None:
         raise UsageError(f"invalid agent URL {url!r}; expected http://HOST:PORT", url=url)
     if parts.query or parts.fragment:  # as a browser shows the address of the dashboard
         plain = parts._replace(query="", fragment="").geturl().rstrip("/")
         raise UsageError(f"invalid agent URL {url!r}; expected an address without ? and #", next_step=f"--url {plain}")
     return parts
+
+
+def _parts_of(url: str) -> SplitResult | None:
+    """The parts of a URL that a server can have."""
+    try:
+        parts = urlsplit(url)
+        labels = httpx2.URL(url).raw_host.rstrip(b".").split(b".")
+        is_whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except (ValueError, httpx2.InvalidURL):
+        return None
+    return parts if is_whole and all(0 < len(label) <= _LONGEST_LABEL for label in labels) else None
 
 
 def _checked_token(token: str) -> str:
