@@ -81,6 +81,18 @@ def test_of_two_members_that_put_in_the_same_packages_one_counts() -> None:
     assert (found.sequence, found.next_offset) == (2, 3)
 
 
+def test_a_late_feed_of_a_former_begin_of_the_pool_does_not_count() -> None:
+    log = Log()
+    log.put(added(1, 0))
+    late = added(2, 7)
+    log.put(QueueRemoved(pool_queue(POOL)))
+    begun = feed(1, 0)._replace(target="marker.2")
+    log.put(JobsAdded((), feed=begun))
+    log.put(late)
+    assert log.fold.feeds.find(POOL) == begun
+    assert log.queue_length() == 0
+
+
 def test_no_command_and_no_queue_of_a_user_touches_the_packages_of_a_pool() -> None:
     log = Log()
     offset = log.put(added(1, 0, 1))

@@ -1,8 +1,8 @@
 """Feeds: how far each shared pool has put the packages of the log into its queue, and which record of it counts. Pure.
 
 A member that reads packages appends a record with jobs for them, and with the sequence of that record in its pool. The
-record counts only while its sequence is the next one, so packages get into the queue once and in their order, however
-many members append. The queue of a pool has an order by key that no command changes.
+record counts only while its sequence is the next one, and its target that of the pool, so packages get into the queue
+once and in their order, however many members append. The queue of a pool has an order by key that no command changes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class Feeds:
         """Move a pool on; False where the record does not count. Beyond `MAX_POOLS` no pool is added."""
         known = self._feeds.get(feed.pool)
         if feed.sequence != (1 if known is None else known.sequence + 1):
+            return False
+        # A member of a former begin of the pool was slow to append it: its number may be the next one all the same.
+        if known is not None and feed.target != known.target:
             return False
         if known is None and len(self._feeds) >= MAX_POOLS:
             return False

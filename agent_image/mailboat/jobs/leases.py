@@ -10,7 +10,7 @@ from mailboat.jobs.job_queue import Queue
 from mailboat.model.job_checkpoint import LeaseState
 from mailboat.model.jobs import JobId, Token, any_matches, patterns_overlap
 
-RULES: Final = 1
+RULES: Final = 2
 """Version of the rules by which the fold decides. A change after which two versions may disagree has the next number.
 
 Only workers of the oldest live version claim from a queue: two folds that disagree would start one job twice, or none.
