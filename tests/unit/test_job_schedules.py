@@ -6,12 +6,19 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import UsageError
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.schedules import MAX_MISSED, Schedules, plan_firing, plan_schedule
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobsAdded, MissedFirings, NewJob, Schedule, ScheduleDefined, ScheduleRemoved
-from mailboat.wire.job_records import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
+from mailboat.wire.job_records import (
+    MAX_SCHEDULE_PAYLOAD_BYTES,
+    decode_checkpoint,
+    decode_job_record,
+    encode_checkpoint,
+    encode_job_record,
+)
 
 MINUTE = 60_000
 START = 1_700_000_040_000  # a whole minute
@@ -56,6 +63,19 @@ def test_j19_missed_due_times_follow_the_policy(missed: MissedFirings, expected:
 def test_missed_due_times_of_a_long_time_are_bounded() -> None:
     fold = a_fold(Schedule("tick", JOB, cron="* * * * *", missed=MissedFirings.ALL))
     assert fired(fold, START + 400 * 24 * 60 * MINUTE) == MAX_MISSED
+
+
+def test_missed_due_times_that_exceed_a_record_are_fired_by_several() -> None:
+    large = JOB._replace(payload=b"x" * MAX_SCHEDULE_PAYLOAD_BYTES)
+    fold = a_fold(Schedule("tick", large, every_ms=MINUTE, missed=MissedFirings.ALL))
+    now_ms, counts = START + 1_000 * MINUTE, list[int]()
+    list(fold.advance(now_ms))
+    while due := fold.schedules.due(now_ms):
+        plan = plan_firing(due[0], now_ms)
+        assert len(encode_job_record(plan)[1]) < TopicSettings().max_message_bytes
+        counts.append(len(fold.apply(Offset(len(counts) + 1), now_ms, plan).added))
+    assert (sum(counts), len(counts) > 1) == (MAX_MISSED, True)
+    assert [each.next_ms for each in fold.schedules.all()] == [now_ms + MINUTE]
 
 
 def test_a_schedule_at_a_time_fires_once_and_ends() -> None:

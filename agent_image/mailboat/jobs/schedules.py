@@ -16,12 +16,16 @@ from mailboat.clock import milliseconds_of
 from mailboat.cron import times_after, times_until
 from mailboat.errors import UsageError
 from mailboat.model.jobs import Firing, JobsAdded, MissedFirings, Schedule, ScheduleDefined, ScheduleRemoved
+from mailboat.wire.job_records import encode_job_record
 
 MAX_SCHEDULES: Final = 1_000
 MAX_MISSED: Final = 100
 """Firings that make up for missed due times; older ones are dropped."""
 
 _SHORTEST_EVERY_MS: Final = 1_000
+_MAX_FIRED_BYTES: Final = 900_000
+"""Of the jobs in one record: what every broker takes by default."""
+
 MISSED_AFTER_MS: Final = 30_000
 """A due time that a worker sees so late was missed: none was there, or the journal was not available."""
 
@@ -93,7 +97,10 @@ def plan_schedule(known: Schedules, wanted: Schedule, now_ms: int) -> Schedule:
 
 
 def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:
-    """The record that fires a schedule, which is due: jobs for its due times, fewer where it was missed."""
+    """The record that fires a schedule, which is due: jobs for its due times, fewer where it was missed.
+
+    Where not all fit into a record, the schedule is due again at once for the others.
+    """
     first_ms = schedule.next_ms or 0
     newest = list(islice(takewhile(lambda due_ms: due_ms > first_ms, _before(schedule, now_ms)), MAX_MISSED))
     times = [*newest, first_ms][:MAX_MISSED]
@@ -103,9 +110,12 @@ def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:
         missed = [] if on_time else missed[:1]
     elif schedule.missed is MissedFirings.SKIP:
         missed = []
+    fired = sorted([*on_time, *missed])
     # Without its request id: the jobs of later firings would count as repetitions of the first.
-    jobs = [schedule.job._replace(request_id="", due_ms=0, delay_ms=0)] * len([*on_time, *missed])
-    return JobsAdded(jobs, Firing(schedule.name, first_ms, _next_ms(schedule, now_ms)))
+    job = schedule.job._replace(request_id="", due_ms=0, delay_ms=0)
+    most = _MAX_FIRED_BYTES // len(encode_job_record(JobsAdded([job]))[1])
+    next_ms = fired[most] if len(fired) > most else _next_ms(schedule, now_ms)
+    return JobsAdded([job] * min(len(fired), most), Firing(schedule.name, first_ms, next_ms))
 
 
 def _next_ms(schedule: Schedule, now_ms: int) -> int | None:
