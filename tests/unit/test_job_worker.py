@@ -213,3 +213,39 @@ def test_long_message_of_a_handler_is_cut(source: ScriptedSource) -> None:
     worker.turn()
     worker.stop(60.0)
     assert [len(each.message) for each in source.results] == [2_000]
+
+
+def test_message_that_is_no_text_is_reported(source: ScriptedSource) -> None:
+    def fail(_: Call) -> Result:
+        raise ValueError("cannot read caf\udce9.html")
+
+    worker = worker_of(source, fail)
+    source.answers.append([claimed(FIRST)])
+    worker.turn()
+    worker.stop(60.0)
+    assert outcomes(source) == [(FIRST.job, AttemptOutcome.FAIL, "ValueError: cannot read caf\\udce9.html")]
+
+
+def test_call_that_has_ended_is_not_renewed(source: ScriptedSource) -> None:
+    reports: list[tuple[list[JobId], list[JobId]]] = []
+
+    def report(_offer: Offer, results: Sequence[JobResult], renewals: Sequence[Renewal], *_: object) -> PollResult:
+        reports.append(([each.job for each in results], [each.job for each in renewals]))
+        return PollResult()
+
+    source.report = report  # type: ignore[method-assign]
+    ends = threading.Event()
+
+    def wait(call: Call) -> None:
+        if call.token == SECOND.token:
+            ends.wait(PATIENCE_SECONDS)
+
+    worker = worker_of(source, wait)
+    source.answers.append([claimed(FIRST), claimed(SECOND)])
+    worker.turn()
+    assert source.woken.wait(PATIENCE_SECONDS)
+    source.clock.advance(10.0)  # both renewals are due
+    worker.turn()
+    ends.set()
+    worker.stop(60.0)
+    assert reports[0] == ([FIRST.job], [SECOND.job])

@@ -239,7 +239,9 @@ class JobWorker:
         count = _fitting(len(self._ended[place].message) for place in range(min(len(self._ended), MAX_BATCH)))
         results = [self._ended[place] for place in range(count)]
         now = self._clock.monotonic()
-        due = [call for call, at in self._renew_at.items() if at <= now][:MAX_BATCH]
+        ending = {CallId(result.token, result.job) for result in results}
+        # Not of calls that end with this report: the renewal would count as lost, and the result with it.
+        due = [call for call, at in self._renew_at.items() if at <= now and call not in ending][:MAX_BATCH]
         renewals = [Renewal(call.job, call.token, self._calls[call].progress) for call in due]
         renewals = renewals[: _fitting(len(each.progress) for each in renewals)]
         due = due[: len(renewals)]
@@ -248,8 +250,7 @@ class JobWorker:
         was_repeating, self._is_repeating = self._is_repeating, True
         # The report also claims: one append ends calls and begins the next ones.
         free = 0 if self._is_stopping or not self._is_claiming else self._settings.slots - self.running + len(results)
-        held = self._calls.keys() - {CallId(result.token, result.job) for result in results}
-        answer = self._source.report(self._offer, results, renewals, free, held)
+        answer = self._source.report(self._offer, results, renewals, free, self._calls.keys() - ending)
         self._is_repeating = False
         lost = set(answer.lost)
         for result in results:
@@ -362,7 +363,9 @@ def _job_result(call: CallId, returned: Result | BaseException | None, *, is_cut
     delay_ms = None
     if result.delay_seconds is not None:
         delay_ms = min(max(0, int(result.delay_seconds * 1000)), LONGEST_DELAY_MS)
-    return JobResult(call.job, call.token, result.outcome, delay_ms, result.message[:MAX_MESSAGE_CHARACTERS])
+    # Names of files that are no text have halves of surrogate pairs, which no record takes.
+    message = result.message[:MAX_MESSAGE_CHARACTERS].encode(errors="backslashreplace").decode()
+    return JobResult(call.job, call.token, result.outcome, delay_ms, message[:MAX_MESSAGE_CHARACTERS])
 
 
 def _fitting(sizes: Iterable[int]) -> int:
