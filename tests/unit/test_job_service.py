@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from mailboat.api.job_control import JobFilter
@@ -17,8 +18,8 @@ from mailboat.jobs.progress import AttemptProgress, encode_progress
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.memory import MemoryJournal, MemoryReader
-from mailboat.journal.port import NewRecord, ReadLimits, RecordBatch
-from mailboat.model.identifiers import Offset
+from mailboat.journal.port import NewRecord, ReadLimits, RecordBatch, Start
+from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import (
     AttemptOutcome,
     CheckpointPart,
@@ -43,6 +44,7 @@ from mailboat.model.messages import JOB_TOPIC
 from mailboat.telemetry.families import Samples
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.testing.clocks import ManualClock
+from mailboat.wire.headers import EARLIER_JOB_RECORDS, JobLogOutdatedError, headers_for
 from mailboat.wire.job_records import encode_checkpoint, encode_job_record
 
 
@@ -213,6 +215,65 @@ def test_the_history_is_listed_by_state_topic_and_age(jobs: JobService, clock: M
     assert listed("error", hours=0.5) == ["mail.a", "purge"]
     assert listed("error", "mail.*", 2.5) == ["mail.a"]
     assert listed(topic="mail.*") == ["mail.a", "mail.b", "mail.a"]
+
+
+def test_a_worker_that_reports_and_ends_gets_no_further_call(jobs: JobService) -> None:
+    jobs.add([NewJob("mail"), NewJob("mail")])
+    offer = Offer("w-1", 1, ("**",))
+    (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+    done = JobResult(call.job, call.token, AttemptOutcome.OK)
+    assert not jobs.report(offer._replace(is_ending=True), [done], [], 1).claimed
+    assert jobs.queue("default").active == 0
+
+
+def test_a_key_that_is_no_text_is_refused(jobs: JobService) -> None:
+    with pytest.raises(UsageError, match="surrogates not allowed"):
+        jobs.add([NewJob("mail", key="caf\udce9")])
+
+
+class RemovingJournal:
+    """A journal of which another process removes records right after its first reader was made."""
+
+    def __init__(self, inner: MemoryJournal, remove: Callable[[], object]) -> None:
+        self._inner = inner
+        self._remove = [remove]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def reader(self, topic: TopicName, start: Start) -> MemoryReader:
+        made = self._inner.reader(topic, start)
+        while self._remove:
+            self._remove.pop()()
+        return made
+
+
+def test_a_start_finds_the_checkpoint_that_removes_what_it_reads(log: MemoryJournal) -> None:
+    with closing(open_job_topic(log)) as writer:
+        writer.append(*[WorkerSeen(f"w{number}", 1, ("**",)) for number in range(3)])
+        writer.follow_to(Offset(2))
+        writer.write_checkpoint()
+        removing: Any = RemovingJournal(log, writer.write_checkpoint)
+        with closing(JobTopic(removing, JOB_TOPIC)) as topic:
+            assert sorted(topic.fold.workers) == ["w0", "w1", "w2"]
+    assert log.bounds(JOB_TOPIC).earliest_offset == 3
+
+
+@pytest.mark.parametrize("payload", [b"NaN", b'{"n": -Infinity}', b'"\\ud800"', b'"\xed\xa0\x80"'])
+def test_a_payload_that_no_answer_could_hold_is_shown_as_a_string(jobs: JobService, payload: bytes) -> None:
+    (added,) = jobs.add([NewJob("mail", payload)])
+    data = jobs.show(parse_job_id(added.job)).data
+    assert data == payload.decode(errors="replace")
+
+
+def test_a_record_of_an_earlier_version_stops_every_reader_before_it(jobs: JobService, log: MemoryJournal) -> None:
+    (added,) = jobs.add([NewJob("mail")])
+    log.append(JOB_TOPIC, [NewRecord(b"old", headers_for(EARLIER_JOB_RECORDS[0]))])
+    with closing(JobTopic(log, JOB_TOPIC)) as writer:
+        writer.append(JobsCommanded(JobAction.REMOVE, [parse_job_id(added.job)]))
+    for _ in range(2):
+        with pytest.raises(JobLogOutdatedError):
+            jobs.list_jobs(JobFilter())
 
 
 def test_a_record_of_a_later_version_stops_every_reader_before_it(

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from mailboat.jobs.job_worker import Call, Result
 from mailboat.model.jobs import AttemptOutcome, show_job_id
@@ -92,9 +92,18 @@ def document_of(call: Call) -> bytes:
 def payload_value(payload: bytes) -> object:
     """A payload as programs read it: its JSON value, else a string."""
     try:
-        return json.loads(payload) if payload else None
+        value = json.loads(payload, parse_constant=_refuse_constant) if payload else None
+        if b"\\" in payload or not payload.isascii():
+            # The parser accepts half of a surrogate pair, which no answer and no command could get.
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return payload.decode(errors="replace")
+    else:
+        return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _result(command: str, code: int, output: bytes) -> Result:

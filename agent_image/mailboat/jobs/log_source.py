@@ -130,7 +130,7 @@ class LogSource:
         if not records:
             return PollResult((), (), lost)
         # One append for both: each is a commit, which is most of what a batch costs.
-        claim = self._plan_next(worker, len(results), free)
+        claim = self._plan_next(worker, len(results), 0 if offer.is_ending else free)
         records += claim
         self._failpoints.reach(Failpoint.JOBS_BEFORE_APPEND)
         # When this fails, the same results are reported again. One that counts twice changes nothing the second time.

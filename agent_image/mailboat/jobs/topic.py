@@ -42,7 +42,7 @@ from mailboat.model.jobs import (
 )
 from mailboat.model.messages import JOB_TOPIC
 from mailboat.model.positions import Bounds
-from mailboat.wire.headers import CHECKPOINT_PART, Headers, message_type_of
+from mailboat.wire.headers import CHECKPOINT_PART, Headers, JobLogOutdatedError, message_type_of
 from mailboat.wire.job_records import (
     MAX_PARTS,
     check_columns,
@@ -117,7 +117,7 @@ class JobTopic:
         self._recent: OrderedDict[Offset, tuple[Sequence[NewJob], int]] = OrderedDict()
         self._recent_bytes = 0
         self._log = ""
-        self._unsupported: UnknownRequiredFeatureError | None = None
+        self._unsupported: UnknownRequiredFeatureError | JobLogOutdatedError | None = None
         self._own: dict[Offset, tuple[NewRecord, JobRecord]] = {}
         self.fold, first = self._restore(start)
         self._reader: JournalReader = journal.reader(topic, first)
@@ -143,7 +143,8 @@ class JobTopic:
         Raises:
             JobLogReplacedError: The topic is not the one that was opened, or is gone.
             JobLogIncompleteError: Records that were not read yet were removed. Opening it again may find a checkpoint.
-            UnknownRequiredFeatureError: A later version wrote the next record. Nothing behind it is applied.
+            UnknownRequiredFeatureError, JobLogOutdatedError: Another version wrote the next record. No later one is
+                applied.
             JournalCorruptError, JournalUnavailableError.
         """
         self._check_support()
@@ -162,7 +163,7 @@ class JobTopic:
         for record in batch.records:
             try:
                 applied = self._apply(record)
-            except UnknownRequiredFeatureError as error:
+            except (UnknownRequiredFeatureError, JobLogOutdatedError) as error:
                 self._unsupported = error.with_facts(topic=self._topic, offset=record.offset)
                 raise
             if self._listener is not None:
@@ -315,7 +316,16 @@ class JobTopic:
 
     def _restore(self, latest: Offset | None) -> tuple[JobFold, Offset]:
         """The fold of the last complete checkpoint up to an offset, and where to read on."""
-        bounds = self._journal.bounds(self._topic)
+        while True:
+            bounds = self._journal.bounds(self._topic)
+            try:
+                return self._restore_within(bounds, latest)
+            except PositionOutOfRangeError:
+                # The checkpoint of another process removed what was being read. The head moves on with each.
+                if self._journal.bounds(self._topic).earliest_offset <= bounds.earliest_offset:
+                    raise
+
+    def _restore_within(self, bounds: Bounds, latest: Offset | None) -> tuple[JobFold, Offset]:
         end, window = bounds.next_offset, _FIRST_WINDOW
         while True:
             begin = Offset(max(bounds.earliest_offset, end - window))

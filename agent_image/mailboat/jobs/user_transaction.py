@@ -81,7 +81,7 @@ def _begin(connection: DbConnection, style: str) -> None:
     if getattr(connection, "autocommit", False) is True:
         raise TransactionSplitError(
             "the connection is in autocommit mode, so the token and the effect would be committed apart",
-            next_step="open the connection with autocommit=False, or with the driver's default",
+            next_step="open the connection with the driver's default",
         )
     if _is_in_transaction(connection):
         raise UsageError("a transaction is open on the connection; begin it with ctx.transaction")
