@@ -18,21 +18,28 @@ from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import SubscriberConfig, Transfer
 from mailboat.config.topic_settings import TopicSettings
+from mailboat.content.locations import opened_ledger
 from mailboat.content.sources.folder import FolderSource
 from mailboat.control.job_service import JobService
 from mailboat.errors import (
+    BlobStoreUnavailableError,
     FollowWidenedError,
     JournalReplacedError,
+    JournalShorterError,
     JournalTrimmedError,
+    JournalUnavailableError,
     MailboatError,
     ProcessorFailedError,
+    TargetBusyError,
     UsageError,
 )
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.jobs.job_worker import Call
+from mailboat.jobs.leases import RULES
 from mailboat.jobs.source import Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.job_rules import JobRule
 from mailboat.model.jobs import (
@@ -51,13 +58,17 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.model.requests import add_request
 from mailboat.pools.member import PoolForgottenError
-from mailboat.pools.package_import import PackageImport, PoolTargetDiffersError, PoolView
-from mailboat.pools.package_order import Package, encode_queued
-from mailboat.pools.shared_target import SharedTarget
+from mailboat.pools.package_follower import FedPackages, PackageFollower
+from mailboat.pools.package_import import OTHER_TARGET_STEP, PackageImport, PoolTargetDiffersError, PoolView
+from mailboat.pools.package_order import MAX_UNFINISHED, Package, encode_queued
+from mailboat.pools.shared_target import SharedTarget, instance_of
 from mailboat.subscriber.admission import StopSignal
 from mailboat.subscriber.commands import SubscriberSuspendedError
+from mailboat.subscriber.continuity import ANY_PUBLISHER, MAX_PASSED_OVER
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.importer import decode_record
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
+from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, PACKAGES, Engine, EngineParts, digest_of, page_source
 from support.pool_scenario import LEASE_MS, POOL, Freeze, Members, Stores, open_target, pool_settings
@@ -95,6 +106,15 @@ def publish(engine: Engine, *paths: str) -> None:
 
 def outcomes(engine: Engine) -> list[tuple[int, PackageStatus]]:
     return sorted((status.offset, status.status) for status in engine.statuses())
+
+
+def is_free(stores: Stores) -> bool:
+    """Whether no member has the target open at this moment."""
+    try:
+        stores.open_target().close()
+    except TargetBusyError:
+        return False
+    return True
 
 
 def has_answers(engine: Engine, count: int) -> bool:
@@ -311,6 +331,76 @@ def test_a_publisher_that_a_pool_passed_over_is_missed_when_the_pool_follows_it(
         stores.member("m2", pool_settings(follow=(AgentName("other"), AUTHOR))).run(is_endless=False)
 
 
+def publish_as(engine: Engine, publisher: AgentName, path: str) -> None:
+    settings = engine.publishing_with(name=publisher)
+    engine.publisher(settings).publish(add_request([NodePath(path)]), page_source(path))
+
+
+def test_a_package_that_is_given_up_notes_the_publishers_that_its_commit_passes(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    other, freeze = AgentName("other"), Freeze(Failpoint.SUBSCRIBER_COMMITTED)
+    stores.settings = pool_settings(follow=(other,), config=SubscriberConfig(max_retries=0, first_pause_seconds=0.01))
+    publish(engine, "/a")
+    publish_as(engine, other, "/b")
+    members.start(stores.member("m1", failpoints=freeze, processors=Processors(before=Hook(failing="/b"))))
+    assert freeze.frozen.wait(PATIENCE_SECONDS)
+    try:
+        with opened_ledger(f"{stores.kind}:{stores.place}") as ledger:
+            assert ledger.given_up_count == 1
+            assert ledger.passed_over == {AUTHOR}
+    finally:
+        freeze.go_on()
+
+
+def test_a_redrive_notes_the_publishers_that_its_commit_passes(engine: Engine, stores: Stores) -> None:
+    publish(engine, "/a")
+    settings = pool_settings(follow=(AUTHOR,))
+    stores.member("m1", settings, processors=Processors(before=Hook(failing="/a"))).run(is_endless=False)
+    publish_as(engine, AgentName("other"), "/b")
+    with closing(stores.open_target()) as target:
+        target.ledger.request_redrive(Offset(0))
+        marker = target.ledger.pool.marker()
+    assert marker is not None
+    ports = stores.ports(NoFailpoints(), random.Random(1))
+    shared = SharedTarget(partial(open_target, stores.kind, stores.place, ports.failpoints), ports.clock, ports.random)
+    settings = replace(settings, sling_id=instance_of(marker))
+    handler = PackageImport(settings, marker, ports, shared, StopSignal(), lambda _: None)
+    handler.show(PoolView(engine.journal.identity(PACKAGES), Offset(2), frozenset({"other"})))
+    handler.serve_commands(is_read=False)
+    with closing(stores.open_target()) as target:
+        position = target.ledger.position()
+        assert position is not None
+        assert (position.next_offset, target.ledger.given_up_count) == (2, 0)
+        assert target.ledger.passed_over == {"other"}
+
+
+def test_beyond_so_many_publishers_that_a_pool_passes_over_any_may_be_missed(engine: Engine) -> None:
+    publish(engine, "/a")
+    message = decode_record(engine.records()[0])
+    names = [AgentName(f"p{number}") for number in range(MAX_PASSED_OVER + 2)]
+    engine.send(PACKAGES, *(message._replace(pub_agent_name=name) for name in names))
+    fed = FedPackages(engine.journal, pool_settings(follow=(AUTHOR,)), lambda: None)
+    assert list(fed.offsets(Offset(0), engine.journal.bounds(PACKAGES).next_offset)) == [0]
+    assert fed.passed_over == {*names[:MAX_PASSED_OVER], ANY_PUBLISHER}
+
+
+def test_a_package_topic_that_is_created_again_is_noticed_while_the_memory_of_a_member_is_full(
+    engine: Engine, log: MemoryJournal
+) -> None:
+    engine.journal.append(PACKAGES, [NewRecord(b"", ())] * MAX_UNFINISHED)
+    follower = PackageFollower(engine.journal, pool_settings(), SystemClock(), lambda: None)
+    follower.start(engine.position(0))
+    try:
+        wait_until(lambda: len(follower.unfed(Offset(0)).packages) == MAX_UNFINISHED)
+        log.delete_topic(PACKAGES)
+        engine.journal.ensure_topic(PACKAGES, TopicSettings())
+        with pytest.raises(JournalReplacedError):
+            wait_until(lambda: not follower.unfed(Offset(0)))
+    finally:
+        follower.close()
+
+
 def test_packages_of_another_log_or_target_are_left_to_members_that_know_it(engine: Engine, stores: Stores) -> None:
     ports = stores.ports(NoFailpoints(), random.Random(1))
     shared = SharedTarget(partial(open_target, stores.kind, stores.place, ports.failpoints), ports.clock, ports.random)
@@ -418,6 +508,70 @@ def test_a_package_that_fails_after_the_pool_was_suspended_is_given_up_once_it_i
     assert hook.held.wait(PATIENCE_SECONDS)
     suspend_and_resume(engine, stores, members, hook, failing="/a")
     wait_until(lambda: [status for _, status in outcomes(engine)] == [PackageStatus.REMOVED_FAILED])
+
+
+class AwayBlobs:
+    """A blob store that cannot be reached for a while."""
+
+    def __init__(self, inner: Any) -> None:
+        self.is_away = True
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_away:
+            raise BlobStoreUnavailableError("the blob store is away")
+        return getattr(self._inner, name)
+
+
+class AwayJournal:
+    """A journal whose packages cannot be read one by one."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def record_at(self, *_: object) -> Any:
+        raise JournalUnavailableError("the journal is away")
+
+
+def test_a_member_claims_nothing_for_a_growing_time_while_its_journal_or_storage_fails(
+    engine: Engine, stores: Stores
+) -> None:
+    stores.clock = clock = ManualClock()
+    away: Any = AwayJournal(engine.journal)
+    ports = stores.ports(NoFailpoints(), random.Random(1), away)
+    shared = SharedTarget(partial(open_target, stores.kind, stores.place, ports.failpoints), clock, ports.random)
+    settings = pool_settings(config=SubscriberConfig(first_pause_seconds=1.0))
+    handler = PackageImport(settings, "mine.1", ports, shared, StopSignal(), lambda _: None)
+    log = engine.journal.identity(PACKAGES)
+    handler.show(PoolView(log, Offset(0)))
+    payload = encode_queued(Feed(POOL, 1, Offset(0), log, "mine.1"), Package(Offset(0), (ROOT,)))
+    call = Call({JobId(1): NewJob(pool_topic(POOL), payload)}, Token(1), 1)
+    for longest in (1.0, 2.0, 4.0):
+        assert not handler.pause.holds
+        results = [handler(call) for _ in range(3)]  # as of calls side by side
+        assert {(result.outcome, result.delay_seconds) for result in results} == {(AttemptOutcome.SNOOZE, 1.0)}
+        clock.advance(0.49 * longest)
+        assert handler.pause.holds
+        clock.advance(0.52 * longest)
+    assert handler.counts.failure[0] == 0
+
+
+def test_a_pool_waits_for_its_blob_store_without_a_counted_attempt(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    settings = engine.publishing_with(inline_package_bytes=1, transfer=Transfer.REFERENCE)
+    engine.publisher(settings).publish(add_request([NodePath("/a")]), page_source("/a"))
+    away: Any = AwayBlobs(stores.blobs)
+    stores.blobs = away
+    member = stores.member("m1")
+    members.start(member)
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.WAITING)
+    assert (member.statistics.attempts, member.statistics.cause is not None) == (0, True)
+    away.is_away = False
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
 
 
 def test_a_suspended_pool_redrives_a_package_once_it_is_resumed(
@@ -568,8 +722,27 @@ def test_a_member_whose_target_is_replaced_stops_before_it_imports_into_it(
     publish(engine, "/b")
     members.join()
     assert [type(error) for error in members.errors] == [PoolTargetDiffersError]
+    assert (members.errors[0].next_step == OTHER_TARGET_STEP) is is_emptied
     settings = pool_settings(is_gap_accepted=is_emptied)
     assert stores.member("m2", settings).run(is_endless=False).imported == 2
+
+
+def test_a_member_notices_an_older_copy_of_its_target_while_a_package_holds_the_position(
+    engine: Engine, stores: Stores, members: Members, tmp_path: Path
+) -> None:
+    stores.member("m0").run(is_endless=False)
+    shutil.copytree(stores.place, tmp_path / "copy")
+    hook = Hook(holding="/h")
+    publish(engine, "/h", "/a")
+    members.start(stores.member("m1", processors=Processors(before=hook)))
+    wait_until(lambda: len(engine.statuses()) == 1 and is_free(stores))
+    shutil.rmtree(stores.place)
+    shutil.copytree(tmp_path / "copy", stores.place)
+    publish(engine, "/b")
+    hook.release.set()
+    members.join()
+    assert [type(error) for error in members.errors] == [PoolTargetDiffersError]
+    assert stores.member("m2").run(is_endless=False).imported == 3
 
 
 def test_a_member_of_a_former_begin_of_the_pool_changes_nothing(engine: Engine, stores: Stores) -> None:
@@ -680,6 +853,23 @@ def test_a_trimmed_or_replaced_log_is_a_named_state(
         stores.member("m4").run(is_endless=False)
 
 
+def test_a_pool_that_imported_what_its_log_lost_stops_and_takes_what_comes_there(
+    engine: Engine, stores: Stores
+) -> None:
+    publish(engine, "/a", "/b")
+    stores.member("m1").run(is_endless=False)
+    with closing(stores.open_target()) as target:
+        position = target.ledger.position()
+        assert position is not None
+        with target.batch() as batch:  # of a package that the log lost, behind one that is tried again
+            batch.commit(position, {Offset(2): Token(1)})
+    with pytest.raises(JournalShorterError):
+        stores.member("m2").run(is_endless=False)
+    stores.member("m3", pool_settings(is_gap_accepted=True)).run(is_endless=False)
+    publish(engine, "/c")
+    assert stores.member("m4").run(is_endless=False).imported == 1
+
+
 def test_a_pool_whose_job_topic_is_gone_imports_nothing_twice(
     engine: Engine, stores: Stores, members: Members, log: MemoryJournal
 ) -> None:
@@ -729,20 +919,22 @@ def test_the_lag_of_a_pool_leaves_out_what_is_done_above_its_position(
 
 
 class LateJournal:
-    """A journal whose packages are not read before a moment."""
+    """A journal whose packages are not read before a moment; `asked` is set with the first read."""
 
-    def __init__(self, inner: Any, moment: threading.Event) -> None:
+    def __init__(self, inner: Any, moment: threading.Event, asked: threading.Event | None = None) -> None:
         self._inner = inner
         self._moment = moment
+        self.asked = asked or threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def reader(self, topic: str, start: object) -> Any:
         made = self._inner.reader(topic, start)
-        return LateJournal(made, self._moment) if topic == PACKAGES else made
+        return LateJournal(made, self._moment, self.asked) if topic == PACKAGES else made
 
     def read(self, *how: object) -> Any:
+        self.asked.set()
         self._moment.wait(PATIENCE_SECONDS)
         return self._inner.read(*how)
 
@@ -762,6 +954,55 @@ def test_a_member_that_starts_shows_its_lag_before_it_has_read_a_package(engine:
     first = next(each for each in shown if each.lag_offsets is not None)
     assert (first.lag_offsets, first.phase, first.is_ready) == (3, SubscriberPhase.IMPORTING, False)
     assert shown[-1].is_ready
+
+
+def test_a_member_that_starts_reads_what_its_pool_has_done_without_the_target(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    hook, moment = Hook(holding="/h"), threading.Event()
+    publish(engine, "/h", "/a", "/b")
+    members.start(stores.member("m1", processors=Processors(before=hook)))
+    wait_until(lambda: len(engine.statuses()) == 2)
+    late: Any = LateJournal(engine.journal, moment)
+    members.start(stores.member("m2", journal=late))
+    assert late.asked.wait(PATIENCE_SECONDS)
+
+    wait_until(lambda: is_free(stores))
+    moment.set()
+    hook.release.set()
+    wait_until(lambda: len(engine.statuses()) == 3)
+
+
+class NotedWaits:
+    """A journal that notes how long reads of the job topic may wait."""
+
+    def __init__(self, inner: Any, waits: list[float]) -> None:
+        self._inner = inner
+        self._waits = waits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def reader(self, topic: str, start: object) -> Any:
+        made = self._inner.reader(topic, start)
+        return made if topic == PACKAGES else NotedWaits(made, self._waits)
+
+    def read(self, limits: object, wait_seconds: float) -> Any:
+        self._waits.append(wait_seconds)
+        return self._inner.read(limits, wait_seconds)
+
+
+def test_a_member_looks_again_after_the_grace_for_packages_that_it_leaves_to_another_one(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    publish(engine, "/a")
+    with closing(open_job_topic(engine.journal, topic=stores.job_topic)) as topic:
+        topic.append(WorkerSeen("a-member-that-died", 1, (pool_topic(POOL),), RULES))
+    waits: list[float] = []
+    noted: Any = NotedWaits(engine.journal, waits)
+    members.start(stores.member("m1", journal=noted))
+    wait_until(lambda: len(engine.statuses()) == 1)
+    assert 0.5 in waits
 
 
 def test_a_member_of_a_newer_version_is_ready_while_it_waits_for_older_ones(

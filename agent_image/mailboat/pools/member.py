@@ -23,6 +23,7 @@ from mailboat.errors import (
     JobLogIncompleteError,
     MailboatError,
     MessageCorruptError,
+    PositionOutOfRangeError,
     RetryableError,
     StopError,
 )
@@ -33,8 +34,7 @@ from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.job_worker import JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic, open_job_topic
-from mailboat.journal.port import records_of
-from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
+from mailboat.model.identifiers import Offset, SlingId, TopicName
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
     Feed,
@@ -46,8 +46,8 @@ from mailboat.model.jobs import (
 )
 from mailboat.model.messages import JOB_TOPIC, FailureCause, PoolBacklog, Suspension
 from mailboat.model.positions import Position
-from mailboat.pools.package_follower import MAX_PUBLISHERS, PackageFollower, Unfed, package_of
-from mailboat.pools.package_import import PackageImport, PoolTargetDiffersError, PoolView
+from mailboat.pools.package_follower import FedPackages, PackageFollower, Unfed
+from mailboat.pools.package_import import OTHER_TARGET_STEP, PackageImport, PoolTargetDiffersError, PoolView
 from mailboat.pools.package_order import OpenPackages, Package, decode_queued, plan_feed
 from mailboat.pools.shared_target import SharedTarget, instance_of, marker_of_begin
 from mailboat.subscriber.admission import StopAskedError, StopSignal
@@ -74,8 +74,8 @@ _TURN_SECONDS: Final = 5.0
 _STORE_SECONDS: Final = 5.0
 """How often the stored position is compared with that of the pool while packages are imported."""
 
-_SUSPENDED_TURN_SECONDS: Final = 0.5
-"""The same while imports are suspended: what resumes them does not end the wait."""
+_HELD_TURN_SECONDS: Final = 0.5
+"""The same while nothing is claimed: that imports resume does not end the wait."""
 
 
 class PoolForgottenError(StopError):
@@ -136,6 +136,9 @@ class PoolMember:
         self.sling_id: SlingId | None = None
         """The instance that the pool runs in, the same for all members; None before the target was opened."""
         self._suspension: Suspension | None = None
+        self._position: Position | None = None
+        """That of the target when it was claimed."""
+        self._fed_packages = FedPackages(ports.journal, settings.subscriber, self._check_stop)
         self.passed_over: frozenset[str] = frozenset()
         """The publishers whose packages this member has read, and the pool does not follow."""
         self._has_caught_up = False
@@ -159,6 +162,7 @@ class PoolMember:
         """Claim the target for the pool, and mark it; the instance that the pool runs in. Raises: TargetOwnedError."""
         with self._shared.opened(self._signal.stopping.is_set) as target:
             target.ledger.claim(self._settings.subscriber.name)
+            self._position = target.ledger.position()
             marker = target.ledger.pool.marker()
             if marker is None:
                 marker = str(uuid.uuid4())
@@ -198,6 +202,9 @@ class PoolMember:
         Raises: named states.
         """
         topic = source.topic
+        # Most of what is to be read, before the target is open: meanwhile no other member could import.
+        source.catch_up()
+        self._read_fed(topic)
         with self._shared.opened(self._signal.stopping.is_set) as target:
             # With the target open: no other member begins the pool at the same time.
             source.catch_up()
@@ -207,6 +214,19 @@ class PoolMember:
                 feed = self._begin(source, target.ledger, feed, start)
             self._queue = topic.fold.queues[feed.queue]
         return feed, start
+
+    def _read_fed(self, topic: JobTopic) -> None:
+        """Read the packages between the position and the feed, which may be many while one is tried again for long."""
+        feed, position = topic.fold.feeds.find(self._settings.subscriber.name), self._position
+        if feed is not None and position is not None and feed.log == position.identity:
+            with suppress(PositionOutOfRangeError):  # `_start` names the state
+                self._fed_packages.read(position.next_offset, feed.next_offset)
+
+    def _check_stop(self) -> None:
+        """Return if the start may go on. Raises: StopAskedError."""
+        self._beat(0.0)
+        if self._signal.stopping.is_set():
+            raise StopAskedError
 
     def _begin(self, source: LogSource, ledger: Ledger, before: Feed | None, start: Position) -> Feed:
         """Begin the queue of the pool, or begin it again from another offset. Raises: PoolTargetDiffersError."""
@@ -238,24 +258,26 @@ class PoolMember:
         if is_other and not accepted_gap:
             raise PoolTargetDiffersError(
                 f"the target of this member is not that of the pool {settings.name}",
-                next_step="mount the volume of the other members, or start with --accept-gap if the target was lost",
+                next_step=OTHER_TARGET_STEP,
                 subscriber=settings.name,
             )
         identity = self._ports.journal.identity(settings.package_topic)
         bounds = self._ports.journal.bounds(settings.package_topic)
         begun = plan_start(settings, ledger, identity, bounds, is_gap_accepted=accepted_gap)
         start = begun.position
+        reached = ledger.pool.end() or start.next_offset
         if feed is not None and feed.log == identity and not is_other:
-            # Packages that are in the queue must not have become others.
-            decide_start(
-                settings.name, Position(identity, feed.next_offset), identity, bounds, is_gap_accepted=accepted_gap
-            )
+            reached = max(reached, feed.next_offset)
+        is_shorter = reached > bounds.next_offset
+        if is_shorter:
+            # Packages that are done or in the queue must not have become others.
+            decide_start(settings.name, Position(identity, reached), identity, bounds, is_gap_accepted=accepted_gap)
         self._show(report_starts=begun.report_starts)
+        if begun.stored is not None and (is_shorter or start != begun.stored):
+            # Before the position: what is done belongs to the former one, and would count for other packages.
+            ledger.pool.forget()
         if begun.is_new:
             ledger.reset_position(start, begun.accepted, begun.report_starts)
-            if begun.stored is not None and start != begun.stored:
-                # The finished offsets and tokens belong to the former position.
-                ledger.pool.forget()
         if feed is None:
             return start, False
         is_elsewhere = feed.log != identity or not start.next_offset <= feed.next_offset <= bounds.next_offset
@@ -265,37 +287,19 @@ class PoolMember:
     def _lacks_package(self, ledger: Ledger, topic: JobTopic, feed: Feed, start: Position) -> bool:
         """Whether a package before the feed is neither done nor in the queue: the target is an older copy of itself.
 
-        Reads what lies between them, which may be much while one package is tried again for long.
-
         Notes the publishers that are skipped before the feed: members that read their packages may not have stored it.
         """
-        queued, passed_over = set(), set[str]()
+        queued = set()
         for job in topic.fold.queues[feed.queue].chained():
             try:
                 queued.add(_queued_package(topic, job)[0].offset)
             except JobLogIncompleteError:  # no member can import it, nor end it
                 return True
-        follow = self._settings.subscriber.follow
-
-        def is_followed(publisher: AgentName | None) -> bool:
-            if follow is None or publisher in follow:
+        for offset in map(Offset, self._fed_packages.offsets(start.next_offset, feed.next_offset)):
+            self._check_stop()
+            if offset not in queued and not ledger.pool.is_done(offset):
                 return True
-            if len(passed_over) < MAX_PUBLISHERS:
-                passed_over.add(publisher or "")
-            return False
-
-        found = records_of(
-            self._ports.journal, self._settings.subscriber.package_topic, start.next_offset, feed.next_offset
-        )
-        with closing(found) as records:
-            for record in records:
-                self._beat(0.0)
-                if self._signal.stopping.is_set():
-                    raise StopAskedError
-                package = package_of(record, is_followed)
-                if package is not None and package.offset not in queued and not ledger.pool.is_done(package.offset):
-                    return True
-        self.passed_over |= passed_over
+        self.passed_over |= self._fed_packages.passed_over
         return False
 
     # ----------------------------------------------------------------------------------------------------- the loop
@@ -332,11 +336,15 @@ class PoolMember:
             goal = None if is_endless else ports.journal.bounds(settings.package_topic).next_offset
             self._turns(source, follower, worker, goal)
         finally:
-            commands.stop(_STOP_SECONDS)
-            follower.close()
-            # also after an error: the packages that have begun end, so that other members get them at once
-            with suppress(MailboatError):
-                worker.stop(self._signal.remaining_seconds(_STOP_SECONDS))
+            commands.ask_to_stop()
+            try:
+                # Also after an error: the packages that have begun end, so that other members get them at once. Before
+                # the wait for the other threads, which may last: meanwhile nothing would be renewed.
+                with suppress(MailboatError):
+                    worker.stop(self._signal.remaining_seconds(_STOP_SECONDS))
+            finally:
+                commands.join(_STOP_SECONDS)
+                follower.close()
         if self._error is not None:
             raise self._error
         # Only after a good end: of a member that stopped in a named state the pool may have begun again.
@@ -392,8 +400,11 @@ class PoolMember:
         is_blocked = source.is_blocked_by_older(worker.worker_id)
         self._show_progress(feed, low_water, unfed, follower, is_blocked=is_blocked)
         # A claim in a suspended pool would end at once, and the next one: two records each, for as long as that lasts.
-        is_suspended = self.statistics.suspension is not None
-        worker.turn(_SUSPENDED_TURN_SECONDS if is_suspended else _TURN_SECONDS, is_claiming=not is_suspended)
+        is_held = self.statistics.suspension is not None or (self._import is not None and self._import.pause.holds)
+        # Packages that are left to another member: that one may be dead, and nothing ends the wait then.
+        has_left = self._seen_unfed_at is not None and self._seen_unfed_at[0] == feed.sequence
+        seconds = _FEED_GRACE_SECONDS if has_left else _TURN_SECONDS
+        worker.turn(_HELD_TURN_SECONDS if is_held else seconds, is_claiming=not is_held)
 
     def _refresh(self, topic: JobTopic, feed: Feed) -> None:
         """Bring what is known of unfinished packages up to what the fold says."""
@@ -491,7 +502,7 @@ class PoolMember:
         attempts, cause = (0, None) if counts is None else counts.failure
         phase = SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING
         if cause is not None:
-            phase = SubscriberPhase.RETRYING
+            phase = SubscriberPhase.RETRYING if attempts else SubscriberPhase.WAITING
         suspension = None if self._import is None else self._import.suspension()
         if suspension is not None:
             phase = SubscriberPhase.SUSPENDED

@@ -12,11 +12,9 @@ ends.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from operator import itemgetter
 from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.clock import milliseconds_now
@@ -37,11 +35,13 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import AttemptOutcome
 from mailboat.model.messages import Action, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import LogIdentity, Position
+from mailboat.pools.import_counts import ClaimPause, ImportCounts
 from mailboat.pools.package_order import decode_queued
-from mailboat.pools.shared_target import SharedTarget
+from mailboat.pools.shared_target import SharedTarget, instance_of
 from mailboat.subscriber.admission import Admission, ImportGuard, StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler, unexpired
 from mailboat.subscriber.confirmations import AddedJobs, Confirmations
+from mailboat.subscriber.continuity import ANY_PUBLISHER, MAX_PASSED_OVER
 from mailboat.subscriber.failures import (
     GiveUp,
     RecordFailure,
@@ -51,9 +51,10 @@ from mailboat.subscriber.failures import (
     TryAgain,
     decide_retry,
     note_given_up,
+    pause_seconds,
     refuse_defect,
 )
-from mailboat.subscriber.importer import BatchOutcome, Importer, decode_record, refused_record, run_hook
+from mailboat.subscriber.importer import Importer, decode_record, refused_record, run_hook
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import ImportRecorder
@@ -72,6 +73,11 @@ _NOT_OURS: Final = Result(AttemptOutcome.SNOOZE, "the member does not know the p
 _INTERRUPTED: Final = Result(AttemptOutcome.SNOOZE, "the member ends, or its lease is over", 0.0)
 _HALT_SECONDS: Final = 5.0
 """How long a package waits that stopped a member: another member may be able to import it."""
+
+_OUTAGE_SECONDS: Final = 1.0
+"""The same where a member could not reach its journal or storage."""
+
+OTHER_TARGET_STEP: Final = "mount the volume of the other members, or start with --accept-gap if the target was lost"
 
 
 class ImporterLostError(PermanentError):
@@ -92,57 +98,6 @@ class PoolTargetDiffersError(StopError):
 
 class _SuspendedError(Exception):
     """Imports are suspended. Never leaves this module."""
-
-
-_NO_FAILURE: Final[tuple[int, FailureCause | None]] = 0, None
-
-
-class ImportCounts:
-    """What a member has imported; from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.imported = self.dropped = self.failed = self.put = self.removed = self.content_bytes = self.commits = 0
-        self._failures: dict[Offset, tuple[int, FailureCause]] = {}
-        """Attempts and cause by the offset of packages that are tried again."""
-        self.given_up: int | None = None
-
-    @property
-    def failure(self) -> tuple[int, FailureCause | None]:
-        """Attempts and cause of the package that failed most often of those that are tried again; else 0 and None."""
-        with self._lock:
-            return max(self._failures.values(), key=itemgetter(0), default=_NO_FAILURE)
-
-    def keep_failures(self, unfinished: Collection[Offset]) -> None:
-        """Forget the failures of all other packages: another member may be done with them."""
-        with self._lock:
-            self._failures = {offset: found for offset, found in self._failures.items() if offset in unfinished}
-
-    def count(self, outcome: BatchOutcome) -> None:
-        """Count a commit."""
-        with self._lock:
-            self.commits += 1
-            self.imported += outcome.imported
-            self.dropped += outcome.dropped
-            self.put += outcome.put
-            self.removed += outcome.removed
-            self.content_bytes += outcome.content_bytes
-
-    def count_given_up(self) -> None:
-        """Count a package that was given up."""
-        with self._lock:
-            self.commits += 1
-            self.failed += 1
-
-    def note_failure(self, offset: Offset, cause: FailureCause, attempts: int) -> None:
-        """Note the failure of an attempt, which will be repeated."""
-        with self._lock:
-            self._failures[offset] = attempts, cause
-
-    def note_error_queue(self, given_up: int) -> None:
-        """Note how many packages the error queue of the target holds."""
-        with self._lock:
-            self.given_up = given_up
 
 
 class PoolView(NamedTuple):
@@ -215,6 +170,7 @@ class PackageImport:
             halt: Called with a named state in which the member must stop; the package then waits for another one.
         """
         self.counts = ImportCounts()
+        self.pause = ClaimPause(ports.clock)
         self._settings = settings
         self._marker = marker
         self._ports = ports
@@ -224,6 +180,8 @@ class PackageImport:
         self._reach = ports.failpoints.reach
         self._view: PoolView | None = None
         self._stored_offset: Offset | None = None
+        self._last_done: Offset | None = None
+        """The package that this member committed last."""
         self._suspension: Suspension | None = None
         self._has_open_commands = True
 
@@ -262,12 +220,17 @@ class PackageImport:
         if view is None or view.low_water <= (self._stored_offset or 0):
             return
         with self._shared.opened(is_stopping) as target:
-            position = self._position(target, view)
-            if position != target.ledger.position():
-                with target.batch() as batch:
-                    batch.pass_over(view.passed_over - target.ledger.passed_over)
-                    batch.commit(position)
-            self.note_stored(position.next_offset)
+            self._stored(target, view)
+
+    def _stored(self, target: Target, view: PoolView) -> Position:
+        """The position that the target holds once it names the low-water mark. Raises: PoolTargetDiffersError."""
+        position, passed_over = self._position(target, view), _unnoted(target, view)
+        if passed_over or position != target.ledger.position():
+            with target.batch() as batch:
+                batch.pass_over(passed_over)
+                batch.commit(position)
+        self.note_stored(position.next_offset)
+        return position
 
     def _position(self, target: Target, view: PoolView) -> Position:
         """The position that the target may announce: all below it is done. Raises: PoolTargetDiffersError."""
@@ -280,14 +243,24 @@ class PackageImport:
         A target that is new, put back, or taken by a later begin of the pool lacks packages that count as done
         here, and may have done others. Raises: PoolTargetDiffersError.
         """
-        marker, stored = target.ledger.pool.marker(), target.ledger.position()
-        is_ours = marker == self._marker and stored is not None and stored.identity == view.log
-        if stored is None or not is_ours or stored.next_offset < (self._stored_offset or 0):
+        name, marker, stored = self._settings.name, target.ledger.pool.marker() or "", target.ledger.position()
+        if stored is None or instance_of(marker) != instance_of(self._marker):
             raise PoolTargetDiffersError(
-                f"the target of the pool {self._settings.name} is another one than at the start of this member,"
-                " or an older copy of it",
+                f"the target of the pool {name} is another one than at the start of this member, or was emptied",
+                next_step=OTHER_TARGET_STEP,
+                subscriber=name,
+            )
+        is_ours = marker == self._marker and stored.identity == view.log
+        # Not by the position alone: it stands still while one package is tried again, and others are done above it.
+        last = self._last_done
+        is_older = stored.next_offset < (self._stored_offset or 0) or (
+            last is not None and last >= stored.next_offset and not target.ledger.pool.is_done(last)
+        )
+        if is_older or not is_ours:
+            raise PoolTargetDiffersError(
+                f"the target of the pool {name} is an older copy, or the pool began again on it",
                 next_step="start all members again: the pool then takes from the journal what the target lacks",
-                subscriber=self._settings.name,
+                subscriber=name,
             )
         return stored
 
@@ -300,7 +273,8 @@ class PackageImport:
         if view is None:
             return True
         with self._shared.opened(self._signal.stopping.is_set) as target:
-            position, ports = self._position(target, view), self._ports.on(target)
+            # Stored before a redrive commits it: the publishers that it passes over are stored with it.
+            position, ports = self._stored(target, view), self._ports.on(target)
             with self._settled(target), closing(CommandHandler(self._settings, ports)) as commands:
                 commands.load(is_read=is_read)
                 commands.take(position, lambda _: False)
@@ -356,6 +330,7 @@ class PackageImport:
             return _SUSPENDED
         except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
             return self._decided(attempt, RecordFailure(record, error, message))
+        self.pause.succeeded()
         return Result()
 
     # ---------------------------------------------------------------------------------------------------- one package
@@ -418,19 +393,20 @@ class PackageImport:
                 ).import_records(batch, [record])
                 if outcome.error is not None:
                     raise outcome.error
-                batch.pass_over(attempt.view.passed_over - target.ledger.passed_over)
                 outcome.count_statuses(commands.settle(batch, position))
-                outcome.count_changes(self._commit(batch, attempt, position))
+                outcome.count_changes(self._commit(target, batch, attempt, position))
         recorder.committed([record], outcome, began)
         self.counts.count(outcome)
 
-    def _commit(self, batch: Batch, attempt: _Attempt, position: Position) -> ChangeCount:
+    def _commit(self, target: Target, batch: Batch, attempt: _Attempt, position: Position) -> ChangeCount:
         # Only a shortcut: what fences is that the target was asked for the package since it was opened.
         if attempt.call.should_stop:
             raise StopAskedError
+        batch.pass_over(_unnoted(target, attempt.view))
         self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
         changes = batch.commit(position, {attempt.offset: attempt.call.token})
         self.note_stored(position.next_offset)
+        self._last_done = attempt.offset
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
         return changes
 
@@ -515,10 +491,9 @@ class PackageImport:
         match decision:
             case Stop():
                 return self._halted(error if isinstance(error, MailboatError) else PermanentError(repr(error)))
-            # SNOOZE counts no attempt: an unreachable journal or store is not the package's failure.
             case TryAgain(pause, is_counted=is_counted):
-                self.counts.note_failure(attempt.offset, cause, attempts)
-                return Result(AttemptOutcome.FAIL if is_counted else AttemptOutcome.SNOOZE, text, pause)
+                self.counts.note_failure(attempt.offset, cause, attempts if is_counted else attempts - 1)
+                return Result(AttemptOutcome.FAIL, text, pause) if is_counted else self._put_off(error, text)
             case GiveUp():
                 return self._given_up(attempt, failure, cause)
 
@@ -536,15 +511,21 @@ class PackageImport:
                     with target.batch() as batch:
                         self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
                         note_given_up(batch, self._settings, failure, cause, attempt.call.attempt, now_ms)
-                        self._commit(batch, attempt, position)
+                        self._commit(target, batch, attempt, position)
                     self.counts.count_given_up()
         except StopAskedError:
             return _INTERRUPTED
         except RetryableError as error:
-            return Result(AttemptOutcome.SNOOZE, str(error), _HALT_SECONDS)
+            return self._put_off(error, str(error))
         except MailboatError as error:
             return self._halted(error)
         return Result()
+
+    def _put_off(self, error: Exception, text: str) -> Result:
+        """Leave the package to other members, and claim none for a while: the failure is not the package's."""
+        policy, jitter = self._settings.config, self._ports.random
+        self.pause.begin(lambda failures: pause_seconds(error, failures, policy, jitter))
+        return Result(AttemptOutcome.SNOOZE, text, _OUTAGE_SECONDS)  # which counts no attempt
 
     def _halted(self, error: MailboatError) -> Result:
         self._halt(error)
@@ -558,6 +539,15 @@ class _Attempt(NamedTuple):
     offset: Offset
     call: Call
     signal: _CallSignal
+
+
+def _unnoted(target: Target, view: PoolView) -> Collection[str]:
+    """The skipped publishers that the target does not name yet."""
+    if not view.passed_over:
+        return ()
+    noted = target.ledger.passed_over
+    found = view.passed_over - noted
+    return found if len(noted) + len(found) <= MAX_PASSED_OVER else {ANY_PUBLISHER} - noted
 
 
 def _is_done(target: Target, offset: Offset) -> bool:
