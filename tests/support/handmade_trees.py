@@ -51,6 +51,14 @@ def large_file(content: bytes) -> bytes:
     return data(1, text(1, "nt:file") + text(6, "jcr:data")) + data(3, named)
 
 
+def large_files(*contents: bytes) -> bytes:
+    """The body of a node that names several contents."""
+    named = b"".join(data(1, hashlib.sha256(content).digest()) for content in contents)
+    lengths = b"".join(varint(len(content) + 1) for content in contents)
+    shape = text(1, "nt:x") + text(6, "x") + data(7, varint(len(contents) + 1))
+    return data(1, shape) + data(3, named + data(2, lengths))
+
+
 def package(*records: bytes, count: int | None = None) -> bytes:
     """The records, and the trailer that belongs behind them."""
     before = b"".join(records)

@@ -27,13 +27,16 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import MAX_DEPTH, MAX_PATH_BYTES, NodePath
 from mailboat.packages.filevault.archive_reader import MAX_ENTRY_DEPTH, MAX_ENTRY_NAME_BYTES, ZipArchive
 from mailboat.packages.filevault.archive_tree import content_root
-from mailboat.packages.filevault.archive_writer import SPOOL_BYTES, ArchiveWriter
+from mailboat.packages.filevault.archive_writer import SPOOL_BYTES, ArchiveWriter, PackedContent
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filter_xml import FILTER_XML
+from mailboat.packages.filevault.inspection import problems_of
+from mailboat.packages.filevault.properties import PROPERTIES_XML
 from mailboat.packages.port import PackageContents
 from mailboat.testing.trees import large_binary
 
 LIMITS = LimitsConfig()
+LOOSE = LimitsConfig(max_ratio=1e6)
 FILTER = b'<workspaceFilter version="1.0"><filter root="/content"/></workspaceFilter>'
 CENTRAL_SIGNATURE = b"PK\x01\x02"
 
@@ -263,6 +266,43 @@ def test_an_entry_that_unpacks_to_more_than_it_claims_is_refused_without_unpacki
         archive.read(archive.entries["jcr_root/content/zeros"])
     with pytest.raises(PackageCorruptError), archive.open(archive.entries["jcr_root/content/zeros"]) as stream:
         stream.read()
+
+
+def first_problem(stream: io.BytesIO) -> None:
+    """Raise what `packages verify` lists first."""
+    raise problems_of(stream, LOOSE)[0]
+
+
+@pytest.mark.parametrize("name", [FILTER_XML, PROPERTIES_XML])
+@pytest.mark.parametrize("read", [lambda stream: FilevaultCodec().open(stream, LOOSE, None), first_problem])
+def test_metadata_beyond_its_limit_is_refused_before_it_is_unpacked(
+    name: str, read: Callable[[io.BytesIO], object]
+) -> None:
+    others = [] if name == FILTER_XML else [(FILTER_XML, FILTER)]
+    stream = io.BytesIO(zipped((name, b" " * (16 * 1024 * 1024)), *others))
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceededError, match="a document has 16777216 bytes") as caught:
+            read(stream)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert caught.value.where["entry"] == name
+    assert peak < 4 * 1024 * 1024
+
+
+def test_what_is_packed_into_many_times_its_size_is_not_read_at_once() -> None:
+    into, empty_block = io.BytesIO(), b"\x00\x00\x00\xff\xff"
+    writer = ArchiveWriter(into)
+    last = zlib.compress(FILTER, 9, -zlib.MAX_WBITS)
+    for count in (1000, 400_000):
+        content = PackedContent(zipfile.ZIP_DEFLATED, empty_block * count + last, zlib.crc32(FILTER), len(FILTER))
+        writer.add_packed(f"jcr_root/{count}", content)
+    writer.finish()
+    archive = opened(into.getvalue())
+    assert archive.read(archive.entries["jcr_root/1000"]) == FILTER
+    with pytest.raises(PackageCorruptError, match="packed into many times its size"):
+        archive.read(archive.entries["jcr_root/400000"])
 
 
 def test_overlapping_entries_are_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import tracemalloc
 import zipfile
 from collections.abc import Mapping
 from contextlib import closing
@@ -497,6 +498,46 @@ def test_a_large_document_is_refused_before_it_is_unpacked() -> None:
     with pytest.raises(LimitExceededError, match="a document of nodes has") as caught:
         codec.read_bytes(payload, LIMITS, None)
     assert caught.value.where["limit"] == 1000
+
+
+def test_nodes_that_rules_leave_out_are_not_held() -> None:
+    text = f't="{"x" * 65_536}"'
+    files = {f"c/n{number}/.content.xml": document(f"{UNSTRUCTURED} {text}") for number in range(200)}
+    rules = FILTER.replace('"/c"/>', '"/c"><exclude pattern="/c/n.*"/></filter>')
+    stream = io.BytesIO(package({**files, "c/z.txt": b"covered"}, rules))
+    reader = FilevaultCodec().open(stream, LIMITS, None)
+    tracemalloc.start()
+    try:
+        found = [record.path for record in reader.change().records]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == ["/c", "/c/z.txt"]
+    assert peak < 4 * 1024 * 1024
+
+
+def test_long_names_of_refused_packages_do_not_stay_in_the_codec() -> None:
+    codec = FilevaultCodec()
+    for number in range(12):
+        name = f"n{number}{'x' * 1_500_000}"
+        for inner in (f"<{name} {UNSTRUCTURED}/>", f'<n {UNSTRUCTURED} {name}=""/>'):
+            with pytest.raises(UntrustedInputError):
+                codec.read_bytes(package({"c/.content.xml": document(UNSTRUCTURED, inner)}), LIMITS, None)
+    kept = codec._reading.namespaces
+    assert sum(map(len, kept.names)) < 10_000
+    assert sum(map(len, kept.interned)) < 10 * 1024 * 1024
+
+
+def test_documents_within_each_other_are_refused_beyond_four_of_the_largest() -> None:
+    codec = FilevaultCodec(FilevaultSettings(max_document_bytes=1000))
+    one = document(UNSTRUCTURED, " " * (900 - len(document(UNSTRUCTURED))))
+    siblings = {f"c/{number}/.content.xml": one for number in range(9)}
+    nested = {f"c{'/x' * depth}/.content.xml": one for depth in range(4)}
+    assert len(list(codec.read_bytes(package(siblings | nested), LIMITS, None).records)) == 13
+    nested["c/x/x/x/x/.content.xml"] = one
+    with pytest.raises(LimitExceededError, match="that lie within each other have 4500 bytes") as caught:
+        codec.read_bytes(package(nested), LIMITS, None)
+    assert caught.value.where == {"entry": "jcr_root/c/x/x/x/x/.content.xml", "limit": 4000, "path": "/c/x/x/x/x"}
 
 
 def test_a_package_without_a_filter_is_refused() -> None:

@@ -115,6 +115,14 @@ def test_a_document_that_readers_refuse_is_not_written() -> None:
     assert caught.value.where["path"] == CONTENT
 
 
+def test_documents_within_each_other_that_readers_refuse_are_not_written() -> None:
+    text = Property("text", ("x" * (MAX_DOCUMENT_BYTES * 9 // 10),))
+    nodes = [Node(NodePath(f"/content{'/a' * depth}"), "nt:unstructured", (), (text,)) for depth in range(5)]
+    with pytest.raises(LimitExceededError, match="nodes below need documents of") as caught:
+        Exchange().write(nodes)
+    assert caught.value.where["path"] == CONTENT
+
+
 def test_a_document_with_more_names_than_its_namespaces_allow_is_not_written() -> None:
     """expat writes the namespace of each name out."""
     uri = "urn:" + "x" * 2_000

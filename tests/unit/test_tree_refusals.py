@@ -25,6 +25,7 @@ from support.handmade_trees import (
     ancestor,
     header,
     large_file,
+    large_files,
     namespace,
     node,
     package,
@@ -315,6 +316,15 @@ def test_pieces_beyond_the_limit_are_refused_while_they_come() -> None:
     assert caught.value.where["entry"] == "record 4"
     with pytest.raises(LimitExceededError):
         read_as_stream(package(header(), *pieces), LimitsConfig(max_total_bytes=2 * PIECE_BYTES))
+
+
+def test_binaries_that_no_node_could_name_are_refused_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mailboat.packages.tree_reader._MAX_CARRIED", 3)
+    pieces = [piece(b"%d" % count) for count in range(4)]
+    read_as_stream(package(header(), *pieces[:3], node("/c", large_files(b"0", b"1", b"2"))))
+    with pytest.raises(PackageCorruptError, match="more binaries travel before a node") as caught:
+        read_as_stream(package(header(), *pieces))
+    assert caught.value.where["record"] == 5
 
 
 def test_binaries_elsewhere_count_as_bytes_of_the_package() -> None:

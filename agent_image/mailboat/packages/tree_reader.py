@@ -54,6 +54,8 @@ CHUNK_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 64 * 1024
 _TAGS: Final = frozenset({HEADER_TAG, NODE_TAG, INNER_NODE_TAG, PIECE_TAG, NAMESPACE_TAG, TRAILER_TAG})
 _MAX_FRAME_BYTES: Final = 6  # tag, and a length of up to 35 bits
+_MAX_CARRIED: Final = MAX_RECORD_BYTES // DIGEST_BYTES
+"""A node cannot name more binaries. Each takes fifty times the memory of a short one's bytes until the node comes."""
 
 
 class RawRecord(NamedTuple):
@@ -328,6 +330,8 @@ class TreePackageReader:
         self._unfinished = None if is_last else binary
         if is_last:
             self._carried[binary.hash.digest()] = _CarriedBinary(binary.length_bytes, binary.spans)
+            if len(self._carried) > _MAX_CARRIED:
+                raise PackageCorruptError("more binaries travel before a node than it can name", record=raw.number)
 
     def _take_namespace(self, raw: RawRecord) -> None:
         if self._version == FORMAT_VERSION:

@@ -34,6 +34,8 @@ STORED: Final = 0
 DEFLATED: Final = 8
 CHUNK_BYTES: Final = 64 * 1024
 RATIO_FROM_BYTES: Final = 1024 * 1024
+MOST_TIMES_PACKED: Final = 8
+"""A packer that is flushed behind each byte needs seven bytes for it."""
 MAX_ENTRY_NAME_BYTES: Final = 5 * MAX_PATH_BYTES
 """A path may have `%xx` for each byte and `.dir` behind each name; the name of a property, behind it, as many bytes."""
 MAX_ENTRY_DEPTH: Final = MAX_DEPTH + 28
@@ -107,8 +109,16 @@ class ZipArchive:
             )
         return content
 
+    def read_document(self, entry: ZipEntry, most_bytes: int) -> bytes:
+        """The content of an entry, checked, unless it is longer. Raises: LimitExceededError, PackageCorruptError."""
+        check_length(entry, most_bytes)
+        return self.read(entry)
+
     def read_packed(self, entry: ZipEntry) -> bytes:
         """The bytes of an entry as they are in the zip, not checked but for the header before them."""
+        # Deflate may have any number of empty blocks: what unpacks to little could take any memory.
+        if entry.packed_bytes > MOST_TIMES_PACKED * entry.size_bytes + RATIO_FROM_BYTES:
+            raise PackageCorruptError("an entry is packed into many times its size", entry=entry.name)
         start = self.data_offset(entry)
         self._stream.seek(start)
         return self._stream.read(entry.packed_bytes)
@@ -257,6 +267,12 @@ class _EntryStream(io.RawIOBase):
             if not packed or inflater.decompress(packed, 1):
                 return True
         return bool(inflater.unused_data or self._packed_left)
+
+
+def check_length(entry: ZipEntry, most_bytes: int) -> None:
+    """Refuse a document before it is unpacked. Raises: LimitExceededError."""
+    if entry.size_bytes > most_bytes:
+        raise LimitExceededError(f"a document has {entry.size_bytes} bytes", entry=entry.name, limit=most_bytes)
 
 
 def _is_other_reading(changed_flags: int, raw_name: bytes) -> bool:

@@ -46,7 +46,7 @@ def plan_attributes(names: tuple[str, ...]) -> AttributePlan:
     primary, mixins = places.pop(PRIMARY_TYPE, None), places.pop(MIXIN_TYPES, None)
     held = tuple(sorted(places))
     for name in held:
-        if is_refused_name(name):
+        if len(name) > MAX_NAME_LENGTH or is_refused_name(name):
             raise PackageCorruptError(f"{name[:80]!r} is not a property's name")
     strings = Columns(held, bytes([PropertyType.STRING]) * len(held))
     return AttributePlan(names, primary, mixins, tuple(places[name] for name in held), strings)
@@ -54,8 +54,8 @@ def plan_attributes(names: tuple[str, ...]) -> AttributePlan:
 
 @lru_cache(1024)
 def is_refused_name(name: str) -> bool:
-    """Whether a text can't name a type or property: the rule of `wire/shapes.py`."""
-    return not name or len(name) > MAX_NAME_LENGTH or "/" in name or _CONTROL.search(name) is not None
+    """Whether a text of `MAX_NAME_LENGTH` at most can't name a type or property: the rule of `wire/shapes.py`."""
+    return not name or "/" in name or _CONTROL.search(name) is not None
 
 
 TYPE_ONLY: Final = plan_attributes((PRIMARY_TYPE,))

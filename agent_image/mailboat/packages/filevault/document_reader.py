@@ -30,6 +30,8 @@ _IN_VALUES: Final = re.compile(r"(?<![^\[,/}])([^:\[\],/{}]+):")
 _TYPE_NAMES: Final = frozenset({"primaryType", "mixinTypes"})
 
 MAX_DOCUMENT_BYTES: Final = 8 * 1024 * 1024
+MAX_DOCUMENTS_HELD: Final = 4
+"""Documents of the largest size that may lie within each other."""
 MAX_DOCUMENT_ELEMENTS: Final = 100_000
 """An element of a few bytes takes some hundreds in memory, so the size of a document alone bounds nothing."""
 MAX_DOCUMENT_ATTRIBUTES: Final = 250_000
@@ -95,17 +97,24 @@ class DocumentReader:
         self._max_depth = max_depth
         self._max_bytes = max_bytes
 
-    def check_size(self, size_bytes: int, entry: str) -> None:
-        """Refuse a document before it is unpacked. Raises: LimitExceededError."""
+    def check_size(self, size_bytes: int, entry: str, around_bytes: int = 0) -> None:
+        """Refuse a document before it is unpacked; those around it have so many bytes. Raises: LimitExceededError."""
         if size_bytes > self._max_bytes:
             raise LimitExceededError(f"a document of nodes has {size_bytes} bytes", entry=entry, limit=self._max_bytes)
+        # All documents down to the current node are held: each alone may be small enough, and there can be a hundred.
+        if around_bytes + size_bytes > MAX_DOCUMENTS_HELD * self._max_bytes:
+            raise LimitExceededError(
+                f"documents of nodes that lie within each other have {around_bytes + size_bytes} bytes",
+                entry=entry,
+                limit=MAX_DOCUMENTS_HELD * self._max_bytes,
+            )
 
     def read(self, content: bytes, entry: str) -> Element:
         """The root element. Raises: PackageCorruptError, LimitExceededError."""
         self.check_size(len(content), entry)
         check_namespaces(content, entry)
         namespaces = self.namespaces
-        namespaces.trim()
+        namespaces.trim(len(content))
         parser = guarded_parser(entry, " ", namespaces.interned)
         parser.namespace_prefixes = True
         prefixes = _Prefixes(self._bound, self.bindings, entry)

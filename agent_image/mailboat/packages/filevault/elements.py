@@ -26,7 +26,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE, AttributePlan, is_refused_name
 from mailboat.packages.filevault.document_reader import ElementMark
 from mailboat.packages.filevault.docview import ParsedValues, parse_values
-from mailboat.wire.node_bodies import encode_node, encode_texts
+from mailboat.wire.node_bodies import MAX_NAME_LENGTH, encode_node, encode_texts
 from mailboat.wire.shapes import Columns
 
 DEFAULT_TYPE: Final = "nt:unstructured"
@@ -150,7 +150,7 @@ def types_of(node_text: NodeText) -> tuple[str, tuple[str, ...]]:
     if plan.mixins is not None:
         mixins = tuple(sorted(set(parse_text(node_text, MIXIN_TYPES, node_text.texts[plan.mixins]).values)))
     for name in (primary, *mixins):
-        if is_refused_name(name):
+        if len(name) > MAX_NAME_LENGTH or is_refused_name(name):
             raise refused(node_text, f"{name[:80]!r} is not a node type")
     return primary, mixins
 
@@ -230,9 +230,10 @@ def _unannounced_property(node_text: NodeText, name: str, values: dict[int | Non
 def _check_names(node_text: NodeText, properties: Sequence[Property]) -> None:
     previous = ""
     for prop in properties:
-        if prop.name == previous or is_refused_name(prop.name) or prop.name in (PRIMARY_TYPE, MIXIN_TYPES):
-            raise refused(node_text, f"{prop.name[:80]!r} is not a property's name, or a duplicate")
-        previous = prop.name
+        name = prop.name
+        if len(name) > MAX_NAME_LENGTH or is_refused_name(name) or name in (previous, PRIMARY_TYPE, MIXIN_TYPES):
+            raise refused(node_text, f"{name[:80]!r} is not a property's name, or a duplicate")
+        previous = name
 
 
 def refused(node_text: NodeText, reason: str) -> PackageCorruptError:

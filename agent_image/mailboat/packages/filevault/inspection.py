@@ -12,8 +12,13 @@ from mailboat.config.document import LimitsConfig
 from mailboat.errors import MailboatError
 from mailboat.packages.filevault.archive_reader import ZipArchive, ZipEntry
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
-from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
+from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, parse_filter
+from mailboat.packages.filevault.properties import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTIES_XML,
+    check_properties,
+    parse_properties,
+)
 from mailboat.packages.filevault.reader import open_archive
 
 PIECE_BYTES: Final = 256 * 1024
@@ -60,9 +65,10 @@ def _read_through(archive: ZipArchive, entry: ZipEntry) -> None:
 
 def _read_metadata(archive: ZipArchive) -> None:
     if PROPERTIES_XML in archive.entries:
-        check_properties(parse_properties(archive.read(archive.entries[PROPERTIES_XML])))
+        content = archive.read_document(archive.entries[PROPERTIES_XML], MAX_PROPERTIES_BYTES)
+        check_properties(parse_properties(content))
     if FILTER_XML in archive.entries:
-        parse_filter(archive.read(archive.entries[FILTER_XML]))
+        parse_filter(archive.read_document(archive.entries[FILTER_XML], MAX_FILTER_BYTES))
 
 
 def _read_content(stream: BinaryIO, limits: LimitsConfig) -> None:

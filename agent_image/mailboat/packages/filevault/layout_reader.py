@@ -65,6 +65,8 @@ class Place:
         is_resource: It is the jcr:content of a file, whose bytes are `file`.
         expanded: What expanding it gave, where that had to be known before its turn.
         renamed: Prefixes that its document has for another namespace than documents before it.
+        around_bytes: Of the documents around its own.
+        document_bytes: Of its own document, once that was read.
     """
 
     path: NodePath
@@ -76,6 +78,12 @@ class Place:
     is_resource: bool = False
     expanded: Expanded | None = None
     renamed: Collection[str] = ()
+    around_bytes: int = 0
+    document_bytes: int = 0
+
+    def enter(self, document: VaultFile) -> None:
+        """Its own document is about to be read."""
+        self.entry, self.document_bytes = document.entry, document.size_bytes
 
 
 @dataclass(slots=True)
@@ -194,9 +202,9 @@ class Aggregates:
             found = place.document  # FileVault ignores a second one in the directory
         if found is None:
             return None
-        place.entry = found.entry
+        place.enter(found)
         try:
-            self._documents.check_size(found.size_bytes, found.entry)
+            self._documents.check_size(found.size_bytes, found.entry, place.around_bytes)
             element = self._documents.read(found.read(), found.entry)
         except UntrustedInputError as error:
             error.with_facts(path=place.path)
@@ -413,7 +421,9 @@ def _child(place: Place, children: dict[str, Place], name: str, entry: str, elem
         except PathRefusedError as error:
             error.with_facts(entry=entry)
             raise
-        child = children[name] = Place(path, entry, element, renamed=() if element is None else place.renamed)
+        renamed = () if element is None else place.renamed
+        around = place.around_bytes + place.document_bytes
+        child = children[name] = Place(path, entry, element, renamed=renamed, around_bytes=around)
     return child
 
 

@@ -32,6 +32,7 @@ from mailboat.packages.filevault.document_reader import (
     MAX_DOCUMENT_ATTRIBUTES,
     MAX_DOCUMENT_BYTES,
     MAX_DOCUMENT_ELEMENTS,
+    MAX_DOCUMENTS_HELD,
     PROBE_BYTES,
     ROOT_NAME,
     ElementMark,
@@ -127,7 +128,8 @@ class _Open:
 
     `document`: None for a plain folder; `depth` counts the elements around it in its document;
     `file` is the entry that the bytes of its jcr:content may have, next to its directory; `present` has the children
-    that came; `whole` is the node with the bytes that `file` or another entry has, `data` bytes that no entry has yet.
+    that came; `whole` is the node with the bytes that `file` or another entry has, `data` bytes that no entry has yet;
+    `held_bytes` are those of documents below that lie within each other.
     """
 
     node: Node
@@ -142,6 +144,11 @@ class _Open:
     present: set[str] = field(default_factory=set)
     whole: Node | None = None
     data: Binary | None = None
+    held_bytes: int = 0
+
+    def hold(self, length_bytes: int) -> None:
+        """A child is written, whose documents within each other have so many bytes."""
+        self.held_bytes = max(self.held_bytes, length_bytes)
 
 
 class Layout:
@@ -368,12 +375,23 @@ class Layout:
     def _close(self) -> None:
         closed = self._open.pop()
         parent = self._open[-1] if self._open else None
+        held = closed.held_bytes + self._write_closed(closed, parent)
+        if held > MAX_DOCUMENTS_HELD * MAX_DOCUMENT_BYTES:
+            raise LimitExceededError(
+                f"the texts of a node and of nodes below need documents of {held} bytes, which readers refuse",
+                path=closed.node.path,
+                limit=MAX_DOCUMENTS_HELD * MAX_DOCUMENT_BYTES,
+            )
         if parent is not None:
             parent.has_entries = True
+            parent.hold(held)
+
+    def _write_closed(self, closed: _Open, parent: _Open | None) -> int:
+        """Write what no child is added to any more. Returns the bytes of its own document, 0 without one."""
         if closed.document is None:
             if not closed.has_entries:
                 self._archive.add_directory(f"{closed.platform}/")
-            return
+            return 0
         name = name_of(closed.node.path)
         if closed.data is not None:
             self._place_bytes(closed, closed.document, closed.data)
@@ -386,7 +404,7 @@ class Layout:
         text = format_element(tag, closed.attributes, marks, children, closed.depth)
         if closed.depth and parent is not None:
             parent.inlined[name] = text
-            return
+            return 0
         try:
             document = format_document(text, closed.document.prefixes, self._settings.namespaces)
         except NamespaceUnresolvedError as error:
@@ -395,6 +413,7 @@ class Layout:
         entry, content = f"{closed.platform}/{CONTENT_XML}", document.encode()
         _check_document(closed.node.path, entry, content)
         self._archive.add(entry, content)
+        return len(content)
 
     def _named_children(self, closed: _Open) -> list[str]:
         """Children that are named only so that an importer keeps what is below them and is not the package's."""

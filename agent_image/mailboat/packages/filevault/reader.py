@@ -20,7 +20,7 @@ from mailboat.model.filters import MAX_RULES, FilterSet, WorkspaceFilter
 from mailboat.model.namespaces import SingleNamespaces
 from mailboat.model.nodes import FILE_TYPE, Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath, is_within, parse_path, paths_above
-from mailboat.packages.filevault.archive_reader import ZipArchive
+from mailboat.packages.filevault.archive_reader import ZipArchive, check_length
 from mailboat.packages.filevault.archive_tree import (
     ArchiveDirectory,
     content_root,
@@ -29,10 +29,16 @@ from mailboat.packages.filevault.archive_tree import (
 )
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader, Element, SurveyPrefixes
 from mailboat.packages.filevault.elements import NodeText, Refer, build_record
-from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
+from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, parse_filter
 from mailboat.packages.filevault.layout_reader import Aggregates, Place, refuse_bad_name, refuse_collisions
 from mailboat.packages.filevault.names import CONTENT_XML
-from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties, replaces_root
+from mailboat.packages.filevault.properties import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTIES_XML,
+    check_properties,
+    parse_properties,
+    replaces_root,
+)
 from mailboat.packages.filevault.vault_files import INLINE_BINARY_BYTES, VaultDirectory
 from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.prefixes import UsedNamespaces
@@ -79,7 +85,7 @@ class VaultPackage:
     def filter(self) -> WorkspaceFilter | None:
         """What the package owns; None when it does not say."""
         entry = self.archive.entries.get(FILTER_XML)
-        return None if entry is None else parse_filter(self.archive.read(entry))
+        return None if entry is None else parse_filter(self.archive.read_document(entry, MAX_FILTER_BYTES))
 
     def content(self) -> ArchiveDirectory:
         """The folder `jcr_root`."""
@@ -233,6 +239,8 @@ class _Selection:
     def _given(self, node_text: NodeText, *, is_covered: bool) -> Iterator[NodeRecord]:
         """The node's record if it is wanted, after those above it that it needs."""
         if not is_covered:
+            while self._pending and not is_within(node_text.path, self._pending[-1].path):
+                self._pending.pop()
             self._pending.append(node_text)
             if node_text.path not in self._above:
                 return
@@ -350,6 +358,7 @@ def _read_properties(archive: ZipArchive, settings: ReadingSettings) -> dict[str
     entry = archive.entries.get(PROPERTIES_XML)
     if entry is None:
         return {}
+    check_length(entry, MAX_PROPERTIES_BYTES)
     packed = archive.read_packed(entry)
     known = settings.checked_properties.get((entry.crc, packed))
     if known is None:

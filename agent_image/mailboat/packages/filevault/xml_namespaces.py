@@ -73,6 +73,10 @@ MAX_NAMESPACES_OF_PREFIX: Final = 100
 MAX_CACHED_NAMES: Final = 20_000
 MAX_CACHED_PLANS: Final = 2_000
 MAX_CACHED_WIDTH: Final = 64
+MAX_CACHED_LENGTH: Final = 4096
+"""Of a name with its namespace. Longer ones are mostly refused, and would stay in memory."""
+MAX_INTERNED_BYTES: Final = 8 * 1024 * 1024
+"""Of the documents whose names are kept for the next one."""
 
 
 class Namespaces:
@@ -86,6 +90,7 @@ class Namespaces:
         self.names: dict[str, str] = {}
         self.plans: dict[tuple[str, ...], AttributePlan] = {}
         self.interned: dict[str, str] = {}
+        self._interned_bytes = 0
 
     @property
     def by_prefix(self) -> Mapping[str, str]:
@@ -122,9 +127,12 @@ class Namespaces:
         """The name of expat's `namespace local prefix`. Raises: PackageCorruptError."""
         name = self.names.get(expanded)
         if name is None:
+            name = self._resolved(expanded, entry)
+            if len(expanded) > MAX_CACHED_LENGTH:
+                return name
             if len(self.names) >= MAX_CACHED_NAMES:
                 self.names.clear()
-            name = self.names[expanded] = self._resolved(expanded, entry)
+            self.names[expanded] = name
         return name
 
     def plan(self, expanded: tuple[str, ...], entry: str) -> AttributePlan:
@@ -142,10 +150,12 @@ class Namespaces:
                 self.plans[expanded] = found
         return found
 
-    def trim(self) -> None:
-        """Keep the interned names bounded: called between documents."""
-        if len(self.interned) > MAX_CACHED_NAMES:
+    def trim(self, length_bytes: int) -> None:
+        """Keep the interned names bounded: called before a document of that length."""
+        self._interned_bytes += length_bytes
+        if self._interned_bytes > MAX_INTERNED_BYTES or len(self.interned) > MAX_CACHED_NAMES:
             self.interned.clear()
+            self._interned_bytes = length_bytes
 
     def _resolved(self, expanded: str, entry: str) -> str:
         parts = expanded.split(" ")
