@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -355,6 +356,13 @@ def test_a_link_that_leads_outside_is_named_with_what_to_do(boat: Any, site: Pat
     assert f"'{site}/en/out' is a link that leads outside" in ran.err
     assert "remove the link, or publish other paths" in ran.err
     assert boat.do("publish", site, "/en/news", "/index.html").lines
+
+
+def test_source_whose_path_is_not_utf_8_is_refused_before_anything_is_read(boat: Any, site: Path) -> None:
+    folder = site.rename(Path(os.fsdecode(bytes(site.parent) + b"/caf\xe9")))
+    for words in ((folder, "--changed"), (folder, "/en")):
+        ran = boat.run("publish", *words)
+        assert (ran.code, "is not valid UTF-8" in ran.err) == (2, True)
 
 
 def test_a_tree_package_is_said_to_be_no_source(boat: Any, site: Path, tmp_path: Path) -> None:

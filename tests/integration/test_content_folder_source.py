@@ -17,7 +17,7 @@ from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.content.sources import folder as folder_source
 from mailboat.content.sources import folder_entries, known_files
 from mailboat.content.sources.folder import INLINE_BYTES, DigestCache, FolderSource
-from mailboat.content.sources.folder_entries import FileSignature, signature_of
+from mailboat.content.sources.folder_entries import FileSignature, SourceFolders, signature_of
 from mailboat.content.sources.known_files import KnownFiles
 from mailboat.errors import (
     PackageCorruptError,
@@ -396,3 +396,82 @@ def test_a_listing_goes_on_where_the_target_of_a_link_goes_away(tmp_path: Path) 
     assert next(found).path == "/a"
     shutil.rmtree(tmp_path / "z")
     assert not any(isinstance(item, ListedNode) and item.path == "/link" for item in found)
+
+
+def test_a_folder_that_is_exchanged_while_others_are_listed_is_not_taken_for_removed(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "new"):
+        (tmp_path / "site" / name).mkdir(parents=True)
+        (tmp_path / "site" / name / f"of_{name}").touch()
+    (tmp_path / "site/new").rename(tmp_path / "new")
+    found = FolderSource(tmp_path / "site").listed(ROOT)
+    assert next(found).path == "/a"
+    (tmp_path / "site/b").rename(tmp_path / "old")
+    (tmp_path / "new").rename(tmp_path / "site/b")
+    shutil.rmtree(tmp_path / "site/c")
+    assert [item.path for item in found if isinstance(item, ListedNode)] == ["/a/of_a", "/b", "/b/of_new"]
+
+
+def test_a_folder_that_is_exchanged_while_it_is_listed_is_not_taken_for_removed(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = SourceFolders.find
+
+    def exchanged(folders: SourceFolders, disk: str) -> tuple[str, os.stat_result] | None:
+        if disk == f"{site}/en/.node.json":
+            (site / "en").rename(site / "old")
+            (site / "en").mkdir()
+        return find(folders, disk)
+
+    monkeypatch.setattr(SourceFolders, "find", exchanged)
+    (told,) = (item for item in FolderSource(site).listed(ROOT) if item.path == "/en")
+    assert isinstance(told, UnlistedEntry)
+    assert isinstance(told.error, SourceChangedError)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_source_that_is_removed_while_it_is_read_is_not_one_of_fewer_nodes(tmp_path: Path, is_listed: bool) -> None:
+    for name in ("a/first", "z/last"):
+        (tmp_path / "site" / name).parent.mkdir(parents=True)
+        (tmp_path / "site" / name).touch()
+    source = FolderSource(tmp_path / "site")
+    found = source.listed(ROOT) if is_listed else source.walk(ROOT)
+    assert next(iter(found)).path == "/a"
+    (tmp_path / "site").rename(tmp_path / "discarded")
+    (tmp_path / "discarded/z/last").unlink()
+    with pytest.raises(SourceChangedError, match="site' disappeared"):
+        list(found)
+
+
+def test_a_file_that_is_removed_while_others_are_listed_is_no_problem(site: Path) -> None:
+    found = FolderSource(site).listed(ROOT)
+    assert next(found).path == "/.well-known"
+    (site / "large").unlink()
+    assert [item.path for item in found] == ["/en", "/en/empty", "/en/index.html"]
+
+
+def test_a_sidecar_and_its_binary_may_be_links_within_the_source(site: Path) -> None:
+    digest = hashlib.sha256(b"real").hexdigest()
+    (site / "shared.json").write_text(
+        '{"primaryType": "nt:x", "properties": [{"name": "b", "type": "BINARY", "value": '
+        f'{{"sha256": "{digest}", "bytes": 4}}}}]}}'
+    )
+    (site / "shared.bin").write_bytes(b"real")
+    (site / "names.json").write_text('{"acme": "urn:acme"}')
+    (site / "en/.node.json").symlink_to("../shared.json")
+    (site / f"en/.node.{digest}.bin").symlink_to("../shared.bin")
+    (site / ".node.namespaces.json").symlink_to("names.json")
+    source = FolderSource(site)
+    node = source.node(NodePath("/en"))
+    assert node is not None
+    assert (node.primary_type, node.properties[0].values) == ("nt:x", (Binary(b"real"),))
+    assert "/en" in [item.path for item in source.listed(ROOT) if isinstance(item, ListedNode)]
+    assert source.namespaces() == {"acme": ("urn:acme",)}
+
+
+@pytest.mark.parametrize("name", [".node.json", ".node.namespaces.json"])
+def test_a_folder_with_the_name_of_an_own_file_is_refused(site: Path, name: str) -> None:
+    (site / name).mkdir()
+    source = FolderSource(site)
+    look = source.namespaces if name == ".node.namespaces.json" else lambda: paths_of(source)
+    with pytest.raises(PathRefusedError, match="is a folder: that name is for a file of Mailboat"):
+        look()

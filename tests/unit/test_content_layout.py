@@ -128,6 +128,17 @@ HOSTILE = {
     "a negative length": broken(
         properties=[{"name": "a", "type": "BINARY", "value": {"sha256": "00" * 32, "bytes": -1}}]
     ),
+    "a length of less than -1": broken(
+        properties=[{"name": "a", "type": "BINARY", "value": {"sha256": "00" * 32, "bytes": -2}}]
+    ),
+    "a negative length before another one": broken(
+        properties=[
+            {"name": "a", "type": "BINARY", "values": [{"sha256": "00" * 32, "bytes": n} for n in (-1, 5)]},
+        ]
+    ),
+    "a truth value as length": broken(
+        properties=[{"name": "a", "type": "BINARY", "value": {"sha256": "00" * 32, "bytes": True}}]
+    ),
     "a path as order": broken(childOrder=["../x"]),
 }
 

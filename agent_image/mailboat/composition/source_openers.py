@@ -31,7 +31,18 @@ def absolute_source(text: str) -> str:
     _check_source(text)
     kind, colon, _ = text.partition(":")
     is_target = bool(colon) and kind in locations.TARGET_KINDS
-    return absolute_target(text) if is_target else str(expanded_path(text).absolute())
+    return absolute_target(text) if is_target else _remembered(str(expanded_path(text).absolute()))
+
+
+def _remembered(place: str) -> str:
+    try:
+        place.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the path of the source {place!r} is not valid UTF-8, and publishers remember it in UTF-8",
+            next_step="rename the folder, or convert its name with convmv",
+        ) from error
+    return place
 
 
 def _check_source(text: str) -> None:
@@ -53,6 +64,7 @@ def open_source(text: str, known_files: Path | None = None, identity: FileIdenti
     Args:
         text: As a user gives it.
         known_files: Where it is kept what large files of folders hold, so that unchanged ones are not read again.
+            None where nothing is published.
         identity: What files of plain folders are recognised by.
 
     Raises:
@@ -64,7 +76,8 @@ def open_source(text: str, known_files: Path | None = None, identity: FileIdenti
     if colon and kind in locations.TARGET_KINDS:
         return locations.open_source(absolute_target(text))
     openers: list[locations.SourceOpener] = [_open_filevault, partial(_open_folder, known_files, identity)]
-    return locations.open_source(str(expanded_path(text).absolute()), openers)
+    place = str(expanded_path(text).absolute())
+    return locations.open_source(place if known_files is None else _remembered(place), openers)
 
 
 def _open_folder(known_files: Path | None, identity: FileIdentity, path: Path) -> Source | None:

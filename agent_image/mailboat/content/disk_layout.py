@@ -187,7 +187,7 @@ def _property(entry: object) -> Property:
 def _binary(value: object) -> Binary:
     found = _object(value)
     digest, length = _text(_member(found, "sha256")), _member(found, "bytes")
-    if not isinstance(length, int):
+    if not isinstance(length, int) or isinstance(length, bool) or length < 0:
         raise TypeError(f"{length!r:.80} is not a number of bytes")
     return Binary(digest=bytes.fromhex(digest), length_bytes=length)
 

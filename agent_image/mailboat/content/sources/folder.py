@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -161,13 +161,9 @@ class FolderSource:
     def namespaces(self) -> NamespaceTable:
         """See `NamedSource.namespaces`: what `.node.namespaces.json` in the top folder says now."""
         place = f"{self._root}/{NAMESPACES}"
-        with readable_source(place), closed_folders(self._root) as folders:
-            if not folders.has(place):
-                return NO_NAMESPACES
-            content = folders.read(place, MAX_NAMESPACES_BYTES)
-        if content is None:
-            raise PathRefusedError(f"{place!a} is larger than {MAX_NAMESPACES_BYTES} bytes", path=place)
-        return read_namespaces(content.data or b"", place)
+        with closed_folders(self._root) as folders:
+            content = _own_file(folders, place, MAX_NAMESPACES_BYTES, NodePath("/"))
+        return NO_NAMESPACES if content is None else read_namespaces(content, place)
 
     def close(self) -> None:
         """See `Source.close`; closes the digests, too."""
@@ -182,6 +178,10 @@ class FolderSource:
         self._folders.release()
         try:
             yield
+            # A folder that is being removed lists what is left of it, without an error: it must not pass for a source
+            # of fewer nodes.
+            with readable_source(self._root):
+                self._folders.check_root()
         finally:
             self._folders.release()
 
@@ -191,27 +191,39 @@ class FolderSource:
         except _REFUSALS as error:
             yield UnlistedEntry(path, error)
             return
-        todo: list[tuple[_Place | UnlistedEntry, tuple[tuple[int, int], ...]]] = [] if first is None else [(first, ())]
+        todo: list[Iterator[_Place | UnlistedEntry]] = [iter([] if first is None else [first])]
+        trail: list[tuple[int, int]] = []
         while todo:
-            place, trail = todo.pop()
-            if isinstance(place, UnlistedEntry):
+            place = next(todo[-1], None)
+            if place is None:
+                todo.pop()
+                del trail[-1:]
+            elif isinstance(place, UnlistedEntry):
                 yield place
-                continue
-            here = (place.status.st_dev, place.status.st_ino)
-            is_folder = stat.S_ISDIR(place.status.st_mode)
-            try:
-                if here in trail:
-                    raise _looping(place)
-                node = self._listed_folder(place) if is_folder else self._listed_file(place)
-                below = list(self._listed_children(place)) if is_folder and is_deep else []
-            except SourceChangedError:
-                continue  # removed meanwhile, which is as good as never having been there
-            except _REFUSALS as error:
-                yield UnlistedEntry(place.path, error)
-                continue
-            if node is not None:
-                yield node
-            todo += [(child, (*trail, here)) for child in reversed(below)]
+            else:
+                item, entries = self._listed_at(place, trail, is_deep=is_deep)
+                if item is not None:
+                    yield item
+                if entries is not None:
+                    trail.append((place.status.st_dev, place.status.st_ino))
+                    todo.append(self._listed_children(place, entries))
+
+    def _listed_at(
+        self, place: _Place, trail: list[tuple[int, int]], *, is_deep: bool
+    ) -> tuple[ListedNode | UnlistedEntry | None, Sequence[str] | None]:
+        """What is listed of a place, and the entries in it that are to be listed."""
+        is_folder = stat.S_ISDIR(place.status.st_mode)
+        try:
+            if (place.status.st_dev, place.status.st_ino) in trail:
+                raise _looping(place)
+            node = self._listed_folder(place) if is_folder else self._listed_file(place)
+            return node, self._entries(place) if is_folder and is_deep else None
+        except SourceChangedError as error:
+            # What was removed is as good as never having been there. What was exchanged is there, and who compares must
+            # not take it for removed.
+            return UnlistedEntry(place.path, error) if self._is_there(place.path) else None, None
+        except _REFUSALS as error:
+            return UnlistedEntry(place.path, error), None
 
     def _places(self, path: NodePath, *, is_deep: bool, is_by_name: bool = False) -> Iterator[_Place]:
         """What lies at and below a path, in walk order, or siblings by name."""
@@ -238,8 +250,7 @@ class FolderSource:
                 todo.append(self._children(place, is_by_name=is_by_name))
 
     def _names(self, place: _Place, *, is_by_name: bool) -> list[str]:
-        with readable_source(place.disk):
-            entries = self._folders.entries(place.disk, place.status)
+        entries = self._entries(place)
         found = (name_of_entry(entry, folder=place.disk, is_at_top=place.path == "/") for entry in entries)
         names = [name for name in found if name is not None]
         # only walks need the order of children, which is in the sidecar
@@ -257,9 +268,11 @@ class FolderSource:
             return listed_node(node)
         return None if place.path == "/" else ListedNode(place.path, 0, _PLAIN_FOLDER)
 
-    def _listed_children(self, place: _Place) -> Iterator[_Place | UnlistedEntry]:
+    def _entries(self, place: _Place) -> Sequence[str]:
         with readable_source(place.disk):
-            entries = self._folders.entries(place.disk, place.status)
+            return self._folders.entries(place.disk, place.status)
+
+    def _listed_children(self, place: _Place, entries: Sequence[str]) -> Iterator[_Place | UnlistedEntry]:
         for entry in sorted(entries):
             shown = child_of(place.path, entry.encode(errors="backslashreplace").decode())
             try:
@@ -287,6 +300,12 @@ class FolderSource:
                 return None
         return place
 
+    def _is_there(self, path: NodePath) -> bool:
+        try:
+            return self._find(path) is not None
+        except _REFUSALS:
+            return True
+
     def _node_at(self, place: _Place) -> Node | None:
         if stat.S_ISDIR(place.status.st_mode):
             node = self._folder_at(place)
@@ -307,20 +326,16 @@ class FolderSource:
         return node
 
     def _sidecar_node(self, place: _Place) -> Node | None:
-        disk = f"{place.disk}/{SIDECAR}"
-        with readable_source(disk):
-            if not self._folders.has(disk):
-                return None
-            content = self._folders.read(disk, MAX_SIDECAR_BYTES)
-        if content is None:
-            raise PathRefusedError(f"{disk!a} is larger than {MAX_SIDECAR_BYTES} bytes", path=place.path)
-        return read_sidecar(place.path, content.data or b"", partial(self._open_beside, place))
+        content = _own_file(self._folders, f"{place.disk}/{SIDECAR}", MAX_SIDECAR_BYTES, place.path)
+        return None if content is None else read_sidecar(place.path, content, partial(self._open_beside, place))
 
     def _listed_file(self, place: _Place) -> ListedNode:
         with readable_source(place.disk):
             is_readable = self._folders.is_readable(place.disk)
         # A listing reads no file: without this check a build fails at this file much later.
         if not is_readable:
+            with readable_source(place.disk):
+                self._folders.resolve(place.disk)  # also "unreadable": what was removed since its folder was listed
             raise UsageError(f"{place.disk!a} can't be read: {os.strerror(errno.EACCES)}")
         if self._identity is FileIdentity.CONTENT:
             return listed_node(file_node(place.path, self._large(place)))
@@ -334,7 +349,7 @@ class FolderSource:
     def _open_beside(self, place: _Place, digest: bytes) -> BinaryIO:
         disk = f"{place.disk}/{binary_file(digest)}"
         with readable_source(disk), closed_folders(self._root) as folders:
-            file = folders.open(disk)  # the stream closes it
+            file = folders.open(folders.resolve(disk)[0])  # the stream closes it
             return checked_stream(cast("BinaryIO", file), digest, os.fstat(file.fileno()).st_size)
 
     def _large(self, place: _Place) -> Binary:
@@ -357,6 +372,24 @@ class FolderSource:
     def _is_settled(self, signature: FileSignature) -> bool:
         newest = max(signature.modified_ns, signature.changed_ns) / 1e9
         return newest + SETTLED_SECONDS < self._clock.now().timestamp()
+
+
+def _own_file(folders: SourceFolders, disk: str, limit_bytes: int, path: NodePath) -> bytes | None:
+    """The bytes of a file that says what the node at `path` is, also through a link; None if it is missing.
+
+    Raises: SourceChangedError, PathRefusedError, UsageError.
+    """
+    with readable_source(disk):
+        found = folders.find(disk)
+        if found is None:
+            return None
+        if stat.S_ISDIR(found[1].st_mode):
+            reason = f"{disk!a} is a folder: that name is for a file of Mailboat"
+            raise PathRefusedError(reason, next_step="rename it", path=path)
+        content = folders.read(found[0], limit_bytes)
+    if content is None:
+        raise PathRefusedError(f"{disk!a} is larger than {limit_bytes} bytes", path=path)
+    return content.data or b""
 
 
 def _looping(place: _Place) -> PathRefusedError:

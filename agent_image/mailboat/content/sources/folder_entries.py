@@ -79,7 +79,15 @@ class SourceFolders:
 
         Raises: PathRefusedError, OSError.
         """
-        status = self._status(disk)
+        return self._resolved(disk, self._status(disk))
+
+    def find(self, disk: str) -> tuple[str, os.stat_result] | None:
+        """As `resolve`; None if there is no entry of that name in its folder. Raises: PathRefusedError, OSError."""
+        folder, _, name = disk.rpartition("/")
+        status = self._enter(folder).status(name)
+        return None if status is None else self._resolved(disk, status)
+
+    def _resolved(self, disk: str, status: os.stat_result) -> tuple[str, os.stat_result]:
         if stat.S_ISLNK(status.st_mode):
             disk, status = self._follow(disk)
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
@@ -91,10 +99,13 @@ class SourceFolders:
         folder, _, name = disk.rpartition("/")
         return self._enter(folder).open_file(name, expected)
 
-    def has(self, disk: str) -> bool:
-        """Whether there is an entry of that name. Raises: OSError."""
-        folder, _, name = disk.rpartition("/")
-        return self._enter(folder).status(name) is not None
+    def check_root(self) -> None:
+        """See that the root is still the folder that was entered. Raises: ForeignEntryError, OSError."""
+        if self._trail is None:
+            return
+        entered = os.fstat(self._trail.enter(()).descriptor)
+        if not is_same_entry(entered, os.stat(self._root)):  # noqa: PTH116  # a text, as all paths here
+            raise ForeignEntryError(errno.ELOOP, "was exchanged for another folder", self._root)
 
     def is_readable(self, disk: str) -> bool:
         """Whether this process may read a file. Raises: OSError."""
