@@ -16,7 +16,7 @@ from typing import BinaryIO, Final, Self, cast
 
 from mailboat.folder_handle import PRIVATE_FILE, FolderHandle
 
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 """Of a file system without hard links."""
 
 
@@ -46,7 +46,7 @@ class Draft:
         except FileExistsError:
             return False
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
             if into.status(name) is not None:
                 return False

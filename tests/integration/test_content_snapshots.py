@@ -32,6 +32,7 @@ from mailboat.errors import (
     BlobMissingError,
     LimitExceededError,
     PackageCorruptError,
+    PlaceUnusableError,
     SourceChangedError,
     SourceMissingError,
     StorageFailedError,
@@ -254,6 +255,37 @@ def test_an_empty_tree_is_a_snapshot_too(engine: Engine, tmp_path: Path) -> None
     assert content_of(f"generations:{tmp_path / 'new'}") == content_of(text)
 
 
+@pytest.mark.parametrize("kind", TARGET_KINDS)
+def test_restore_brings_back_what_was_lost_or_damaged_on_the_disk(engine: Engine, tmp_path: Path, kind: str) -> None:
+    into = imported(engine, kind)
+    before = content_of(into)
+    take_snapshot(into, tmp_path / "snap", SystemClock())
+    place = parse_target(into).path
+    if kind == "sqlite":
+        for blob in Path(f"{place}.blobs").glob("sha256/*/*"):
+            blob.write_bytes(bytes(blob.stat().st_size))
+    else:
+        shown = place / "current" if kind == "generations" else place
+        (shown / "a/small.txt").unlink()
+        (shown / "page/ant/.node.json").unlink()
+        (shown / "a/large.bin").write_bytes(b"x" * len(LARGE))
+    request = target_snapshots.RestoreRequest("snap", 1, is_replacing=True)
+    restore_snapshot(tmp_path / "snap", into, None, request=request)
+    assert content_of(into) == before
+    with closing(open_source(into)) as source:
+        node = source.node(NodePath("/a/large.bin"))
+        assert node is not None
+        assert node.data is not None
+        assert node.data.open().read() == LARGE
+
+
+def test_folder_in_the_place_of_a_database_is_not_called_a_link_to_remove(snap: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with pytest.raises(PlaceUnusableError, match="data is a folder"):
+        restore_snapshot(snap, f"sqlite:{tmp_path / 'data'}", None)
+    assert not (tmp_path / "data.lock").exists()
+
+
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
@@ -322,6 +354,7 @@ def test_a_snapshot_that_was_cut_or_grew_is_refused(snap: Path, tmp_path: Path) 
         json.dumps({**HEAD, "next_offset": -1}).encode(),
         json.dumps({**HEAD, "taken_ms": 1 << 62}).encode(),
         json.dumps({**HEAD, "given_up": [{}]}).encode(),
+        json.dumps({**HEAD, "passed_over": ["\ud800"]}).encode(),
     ],
 )
 def test_a_head_that_says_nonsense_is_refused_though_its_digest_fits(tmp_path: Path, head: bytes) -> None:

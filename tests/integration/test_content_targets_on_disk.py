@@ -9,7 +9,9 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mailboat.content.digest import source_digest, tree_digest
@@ -21,18 +23,23 @@ from mailboat.content.targets.sqlite import open_sqlite_target, sweep_blobs
 from mailboat.errors import (
     BlobMissingError,
     PathRefusedError,
+    SourceChangedError,
+    StorageFailedError,
     StorageReadOnlyError,
     TargetBusyError,
     TargetCorruptError,
     UsageError,
 )
+from mailboat.folder_handle import FolderHandle
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.nodes import file_node
+from mailboat.model.nodes import Binary, file_node
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.positions import Position
 from mailboat.testing.target_contract import an_entry, at, content_of, deep, names_in, publish, shallow
 from mailboat.testing.trees import a_file, a_folder, a_full_node, a_page, large_binary, sample_tree
 
 KINDS = ("sqlite", "files", "generations")
+REMOVE = FolderHandle.remove
 
 
 @pytest.fixture
@@ -70,6 +77,29 @@ class TestFiles:
         with pytest.raises(UsageError, match=r"precious\.txt"):
             open_target(f"files:{tmp_path / 'web'}")
         assert [path.name for path in (tmp_path / "web").iterdir()] == ["precious.txt"]
+
+    @pytest.mark.parametrize("others", [[], ["precious.txt"]])
+    def test_a_home_is_not_taken_for_a_target_that_lost_its_state(self, tmp_path: Path, others: list[str]) -> None:
+        (tmp_path / "web/.mailboat").mkdir(parents=True)
+        for name in [".mailboat/journal.db", ".mailboat/mailboat.yaml", *others]:
+            (tmp_path / "web" / name).touch()
+        before = sorted((tmp_path / "web").rglob("*"))
+        with pytest.raises(UsageError, match=r"not the state of a target: it holds 'journal\.db'") as refused:
+            open_target(f"files:{tmp_path / 'web'}")
+        assert refused.value.next_step == "choose an empty or a new folder as the target"
+        assert sorted((tmp_path / "web").rglob("*")) == before
+
+    @pytest.mark.parametrize("kind", ["files", "generations"])
+    def test_state_that_is_gone_is_told_whatever_is_left_of_it(self, tmp_path: Path, kind: str) -> None:
+        place, own = f"{kind}:{tmp_path / 'web'}", tmp_path / "web/.mailboat"
+        with closing(open_target(place)) as target:
+            publish(target, sample_tree(), deep("/content"))
+        for name in ("building", "discarded", "linked"):
+            (own / name).mkdir()
+        (own / "current.new").symlink_to("nowhere")
+        (own / "state.db").unlink()
+        with pytest.raises(TargetCorruptError, match=r"state \.mailboat/state\.db is gone"):
+            open_target(place)
 
     def test_an_empty_folder_and_a_new_volume_are_taken(self, tmp_path: Path) -> None:
         (tmp_path / "web/lost+found").mkdir(parents=True)
@@ -127,6 +157,25 @@ class TestFiles:
         monkeypatch.setattr("mailboat.content.targets.durability.os.sync", lambda: synced.append(True))
         publish(files, [a_file(f"/f{number}") for number in range(40)], deep("/"))
         assert synced
+
+    def test_binaries_go_with_their_sidecar_also_after_an_interruption(
+        self, files: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(files, [a_full_node("/page")], deep("/"))
+        removed: list[str] = []
+
+        def remove(folder: FolderHandle, name: str) -> bool:
+            removed.append(name)
+            if len(removed) == 2:
+                raise OSError(errno.EIO, "Input/output error")
+            return REMOVE(folder, name)
+
+        monkeypatch.setattr(FolderHandle, "remove", remove)
+        with pytest.raises(StorageFailedError):
+            publish(files, [a_folder("/page")], deep("/page"), 1)
+        monkeypatch.undo()
+        publish(files, [], deep("/none"), 2)
+        assert list((tmp_path / "web/page").iterdir()) == []
 
     def test_content_that_someone_lost_is_reported_when_it_is_needed(self, files: Target, tmp_path: Path) -> None:
         publish(files, [a_file("/f")], deep("/"))
@@ -215,17 +264,38 @@ class TestGenerations:
                 reader.join()
         assert torn == []
 
+    @pytest.mark.parametrize("number", [errno.EMLINK, errno.EPERM, errno.ENOSYS])
     def test_files_are_copied_where_the_file_system_has_no_more_links(
-        self, generations: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, generations: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
         def refuse(*_: object, **__: object) -> None:
-            raise OSError(errno.EMLINK, "Too many links")
+            raise OSError(number, os.strerror(number))
 
         publish(generations, [a_file("/a"), a_file("/deep/b")], deep("/"))
         monkeypatch.setattr("mailboat.content.targets.generations.os.link", refuse)
         publish(generations, [a_file("/a", b"new")], deep("/a"), 1)
         assert names_in(generations) == ["/a", "/deep", "/deep/b"]
         assert (tmp_path / "web/current/deep/b").stat().st_nlink == 1
+
+    @pytest.mark.parametrize("is_folder", [True, False])
+    def test_a_current_that_is_no_link_is_not_an_empty_tree(self, tmp_path: Path, is_folder: bool) -> None:
+        place, current = f"generations:{tmp_path / 'web'}", tmp_path / "web/current"
+        with closing(open_target(place)) as target:
+            publish(target, sample_tree(), deep("/content"))
+        link = current.readlink()
+        current.unlink()
+        if is_folder:
+            current.mkdir()
+        else:
+            current.touch()
+        for opened in (open_source, open_target):
+            with pytest.raises(TargetCorruptError, match="current is not a link to a generation"):
+                opened(place)
+        current.rename(tmp_path / "moved")
+        with pytest.raises(SourceChangedError, match="has generations, and no link"):
+            open_source(place)
+        open_target(place).close()
+        assert current.readlink() == link
 
     def test_a_link_that_someone_moved_is_put_back(self, tmp_path: Path) -> None:
         with closing(open_target(f"generations:{tmp_path / 'web'}")) as target:
@@ -293,6 +363,30 @@ class TestSqlite:
             with node.data.open() as stream:
                 assert stream.read() == kept.open().read()
 
+    def test_blobs_are_read_without_a_change_next_to_them(self, tmp_path: Path) -> None:
+        """The target may be another user's, who alone may enter `drafts`."""
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            publish(target, [file_node(NodePath("/a"), large_binary())], deep("/"))
+        (tmp_path / "c.db.blobs/drafts").rmdir()
+        with closing(SqliteSource(tmp_path / "c.db")) as source:
+            (node,) = source.walk(ROOT)
+            assert node.data is not None
+            with node.data.open() as stream:
+                assert stream.read() == large_binary().open().read()
+        assert not (tmp_path / "c.db.blobs/drafts").exists()
+
+    def test_position_is_reset_with_all_that_belongs_to_it_or_not_at_all(self, tmp_path: Path) -> None:
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            with target.batch() as batch:
+                batch.pass_over(["author"])
+                batch.commit(at(1))
+            beyond = Position(at(1).identity, Offset(1 << 64))
+            with pytest.raises(OverflowError):  # no target can store it
+                target.ledger.reset_position(beyond, ["author"])
+            assert (target.ledger.position(), target.ledger.passed_over) == (at(1), {"author"})
+            target.ledger.reset_position(at(5), ["author"])
+            assert (target.ledger.position(), target.ledger.passed_over) == (at(5), frozenset())
+
     def test_a_blob_that_someone_removed_is_reported(self, tmp_path: Path) -> None:
         with closing(open_sqlite_target(tmp_path / "c.db")) as target:
             publish(target, [file_node(NodePath("/a"), large_binary())], deep("/"))
@@ -316,6 +410,85 @@ class TestSqlite:
                 publish(target, [a_file(f"/{offset}/{n}", bytes(8000)) for n in range(40)], deep(f"/{offset}"), offset)
             assert (tmp_path / "c.db-wal").stat().st_size < 40 * 1024 * 1024
             assert source_digest(target.source()) == tree_digest(content_of(target))
+
+
+def test_files_with_equal_bytes_are_staged_apart_also_after_a_restart(tmp_path: Path) -> None:
+    place = f"files:{tmp_path / 'web'}"
+    with closing(open_target(place)) as target:
+        publish(target, [a_file("/f"), a_page("/f/meta", None)], deep("/"))
+        with target.batch() as batch:
+            batch.remove([NodePath("/f/meta")], Offset(1))
+            batch.commit(at(2))
+    with closing(open_target(place)) as target:
+        publish(target, [a_page("/f/meta", None), a_file("/g")], deep("/f/meta", "/g"), 2)
+        assert content_of(target) == [a_file("/f"), a_page("/f/meta", None), a_file("/g")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", [(), ("meta",)])
+def test_order_of_a_file_without_children_is_kept(tmp_path: Path, kind: str, order: tuple[str, ...]) -> None:
+    node = replace(a_file("/f"), child_order=order)
+    with closing(open_target(f"{kind}:{tmp_path / 'target'}")) as target:
+        publish(target, [node], deep("/f"))
+        assert content_of(target) == [node]
+
+
+class InterruptedConnection:
+    """A connection whose user presses Ctrl-C during a commit; Python says so before or behind the statement."""
+
+    def __init__(self, connection: sqlite3.Connection, *, is_committed: bool) -> None:
+        self._connection = connection
+        self._is_committed = is_committed
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        """See `sqlite3.Connection`."""
+        if statement == "COMMIT" and not self._is_committed:
+            raise KeyboardInterrupt
+        found = self._connection.execute(statement, *values)
+        if statement == "COMMIT":
+            raise KeyboardInterrupt
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_commit_that_is_interrupted_is_shown_whole_or_not_at_all(
+    tmp_path: Path, kind: str, is_committed: bool, is_closed: bool
+) -> None:
+    place = f"{kind}:{tmp_path / 'target'}"
+    target = open_target(place)
+    publish(target, [a_file("/a", b"old"), a_file("/removed")], deep("/"))
+    parts = target._parts  # type: ignore[attr-defined]  # the one way to its connection
+    interrupted = InterruptedConnection(parts.connection, is_committed=is_committed)
+    target._parts = replace(parts, connection=interrupted)  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        publish(target, [a_file("/a", b"new"), a_file("/b")], deep("/"), 1)
+    target._parts = parts  # type: ignore[attr-defined]
+    if is_closed:
+        target.close()
+        target = open_target(place)
+    with closing(target):
+        publish(target, [a_file("/c")], deep("/c"), 2)
+        old = [a_file("/a", b"old"), a_file("/c"), a_file("/removed")]
+        assert content_of(target) == ([a_file("/a", b"new"), a_file("/b"), a_file("/c")] if is_committed else old)
+
+
+@pytest.mark.parametrize("kind", ["files", "generations"])
+@pytest.mark.parametrize("data", [Binary(b"small"), large_binary()])
+def test_a_file_is_a_file_again_when_its_last_child_is_removed(tmp_path: Path, kind: str, data: Binary) -> None:
+    shown = tmp_path / "web" / ("current/f" if kind == "generations" else "f")
+    with closing(open_target(f"{kind}:{tmp_path / 'web'}")) as target:
+        publish(target, [file_node(NodePath("/f"), data)], deep("/"))
+        publish(target, [a_page("/f/one", None), a_page("/f/two", None)], deep("/f/one", "/f/two"), 1)
+        publish(target, [], deep("/f/one"), 2)
+        assert sorted(path.name for path in shown.iterdir() if path.suffix != ".bin") == [".node.json", "two"]
+        publish(target, [], deep("/f/two"), 3)
+        assert shown.read_bytes() == data.open().read()
+        assert content_of(target) == [file_node(NodePath("/f"), data)]
 
 
 def sweep_blobs_of(folder: Path) -> int:

@@ -117,7 +117,15 @@ _LEFTOVER_SECONDS: Final = 24 * 3600.0
 class DirectoryBlobStore:
     """The blob store port over a directory. Safe to use from several threads and processes."""
 
-    def __init__(self, folder: Path, clock: Clock, user: UserNamed | None = None, *, are_public: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        user: UserNamed | None = None,
+        *,
+        are_public: bool = False,
+        is_reader: bool = False,
+    ) -> None:
         """Use `folder`, which is made when it isn't there; drafts that killed writers left behind are removed.
 
         Args:
@@ -125,6 +133,7 @@ class DirectoryBlobStore:
             clock: Stamps them.
             user: Whose packages `put` is for; None where that is of no interest.
             are_public: Whether all users of the machine may read the blobs, and not this one alone.
+            is_reader: Only for `stat` and `open`: nothing is made or removed.
 
         Raises:
             StorageFullError, StorageReadOnlyError, StorageFailedError, RetryableError.
@@ -134,6 +143,8 @@ class DirectoryBlobStore:
         self._user = user
         self._file_mode = PUBLIC_FILE if are_public else PRIVATE_FILE
         self._folder_mode = PUBLIC_FOLDER if are_public else PRIVATE_FOLDER
+        if is_reader:
+            return
         with mapped_disk_errors(folder):
             make_path(folder, self._folder_mode)
             with self._store() as store:

@@ -26,8 +26,10 @@ class HeldBlobs:
         self._folder = blob_folder(database)
         self._opened: BlobStore | None = None
 
-    def hold(self, binaries: Iterable[Binary]) -> bytes:
+    def hold(self, binaries: Iterable[Binary], *, are_compared: bool = False) -> bytes:
         """Store the binaries that are not there yet; the digests of all, one after the other.
+
+        `are_compared` reads those that are there, and replaces damaged ones.
 
         Raises: BlobMissingError, BlobCorruptError, StorageFullError, StorageReadOnlyError.
         """
@@ -35,17 +37,19 @@ class HeldBlobs:
         digests = []
         for binary in binaries:
             digests.append(binary.digest)
-            found = store.stat(binary.digest)
+            found = None if are_compared else store.stat(binary.digest)
             if found is None or found.length_bytes != binary.length_bytes:
                 self._fetch(store, binary)
         return b"".join(digests)
 
     def open(self, digest: bytes) -> BinaryIO:
         """A stream that checks what it reads. Raises: BlobMissingError, BlobCorruptError."""
-        found = self._store().stat(digest) if self._folder.is_dir() else None
+        # The target may be another user's, of whom this one may read the blobs alone.
+        store = DirectoryBlobStore(self._folder, SystemClock(), is_reader=True)
+        found = store.stat(digest)
         if found is None:
             raise BlobMissingError(f"{self._folder} lacks the blob {digest.hex()} that a node names")
-        return self._store().open(digest, found.length_bytes)
+        return store.open(digest, found.length_bytes)
 
     def sweep(self, is_named: Callable[[bytes], bool], *, is_dry_run: bool = False) -> int:
         """Delete blobs that no node names; how many, also when they are only counted."""

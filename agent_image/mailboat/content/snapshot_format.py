@@ -246,9 +246,10 @@ def _decode_cause(found: dict[str, Any]) -> FailureCause:
 
 
 def checked_text(value: object) -> str:
-    """A text of a snapshot's description. Raises: TypeError for anything else."""
+    """A text of a snapshot's description. Raises: TypeError, ValueError for anything else."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is not a string")
+    value.encode()  # half of a surrogate pair, which JSON can name, and no target can store
     return value
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.clock import Clock, milliseconds_now
+from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig
-from mailboat.content.locations import open_target, opened_ledger, parse_target
+from mailboat.content.locations import opened_ledger, parse_target
 from mailboat.content.port import Batch, RestoreRecord, Target
 from mailboat.content.snapshot_format import (
     Snapshot,
@@ -222,7 +223,10 @@ def _apply(snapshot: Snapshot, batch: Batch, file: Path, watch: Watch | None, ro
         records = change.records if watch is None else watched_records(change.records, watch)
         wanted = change._replace(records=records)
         part = Roots(roots).part_of(wanted) if roots else wanted
-        batch.apply(part, snapshot.head.position.next_offset)
+        stamp = snapshot.head.position.next_offset
+        # A node that is the same in the target is not written again; on its disk it may be damaged or gone.
+        batch.remove([filter_set.root for filter_set in part.filter.sets], stamp)
+        batch.apply(part, stamp)
         for entry in snapshot.head.given_up:
             batch.give_up(entry)
         batch.pass_over(snapshot.head.passed_over)

@@ -47,7 +47,7 @@ class DiskTree:
             OSError: Nothing is half done that doing it again would not complete.
         """
         names = names_on_disk(node.path)
-        if names and node.is_plain_file and not has_children:
+        if names and node.is_plain_file and node.child_order is None and not has_children:
             self._enter(names[:-1], is_made=True)
             self._place_file(names[-1], node, number)
             return
@@ -109,9 +109,11 @@ class DiskTree:
             self._drop_binaries(files.keys())
 
     def _drop_sidecar(self) -> None:
-        if self._trail.last.remove(SIDECAR):
-            self._touch_folder()
+        if self._trail.last.status(SIDECAR) is not None:
+            # before the sidecar: as long as there is one, what a crash interrupts here is done again
             self._drop_binaries(())
+            self._trail.last.remove(SIDECAR)
+            self._touch_folder()
 
     def _drop_binaries(self, keep: Collection[str]) -> None:
         for name in self._trail.last.names():

@@ -54,6 +54,7 @@ class _InPlace(TreePresenter):
         self._intake = state.intake
         self._failpoints = failpoints
         self._is_shown = False
+        self._was_shown = False
         if self._intake.has_redo():
             # the killed process may have renamed files that it did not synchronise
             state.durability.touch_everything()
@@ -61,7 +62,9 @@ class _InPlace(TreePresenter):
         self._show_namespaces()
 
     def begin(self) -> None:
+        self._was_shown = False
         self._finish()
+        self._was_shown = True
         self._intake.begin(self._state.root)
 
     def prepare(self, position: Position) -> None:  # noqa: ARG002  # part of the port
@@ -71,10 +74,10 @@ class _InPlace(TreePresenter):
                 self._intake.prepare_redo(disk)
             self._state.staging.seal()
             self._state.durability.sync()
+        # Until the end of `show`: after an interrupt or a failure behind the commit `_finish` repeats the redo record.
+        self._is_shown = False
 
     def show(self) -> None:
-        # True again at the end only: after a failure half-way `_finish` repeats the redo record.
-        self._is_shown = False
         if self._intake.has_redo():
             self._failpoints.reach(Failpoint.TARGET_REDO_STORED)
             with closing(self._disk()) as disk:
@@ -88,8 +91,9 @@ class _InPlace(TreePresenter):
         self._is_shown = True
 
     def discard(self) -> None:
-        if self._is_shown:  # else an earlier commit still needs what is staged, and what it did is not durable
+        if self._was_shown:  # else an earlier commit still needs what is staged, and what it did is not durable
             # Rolled back: what was touched need not become durable.
+            self._is_shown = True
             self._state.durability.forget()
             self._state.staging.clear()
 

@@ -4,8 +4,8 @@ A generation is a copy of the one before by hard links, changed by replacing fil
 resolved `current` once reads one whole tree for as long as that generation is kept. It is built and durable before the
 commit; the commit in `state.db` names it; the link is flipped after, by a rename. A crash between the two is finished
 when the target is opened next. The name is `<next offset, 20 digits>-<first 8 digits of the tree digest>`, in the way
-of git-sync, whose readers know a revision by the name that the link leads to. A commit that changes nothing but the
-position makes no generation, so that readers see only real changes.
+of git-sync, whose readers know a revision by the name that the link leads to; a restore of the same content has other
+digits. A commit that changes nothing but the position makes no generation, so that readers see only real changes.
 
 While a bulk build is open (`Batch.note_builds`), commits make no generation either: what changed stays noted in `redo`,
 its bytes stay staged, and the first commit without an open build shows it all as one.
@@ -36,7 +36,8 @@ from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.staged_intake import show_redo
 from mailboat.content.targets.state_folder import StateFolder, open_state_folder
 from mailboat.content.targets.tree_target import TreePresenter, TreeTarget
-from mailboat.errors import SourceMissingError, TargetCorruptError
+from mailboat.durable_file import NO_LINKS
+from mailboat.errors import SourceChangedError, SourceMissingError, TargetCorruptError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle
 from mailboat.model.positions import Position
@@ -63,7 +64,7 @@ def _link(existing: FolderHandle, new: FolderHandle, name: str) -> None:
         os.link(name, name, src_dir_fd=existing.descriptor, dst_dir_fd=new.descriptor, follow_symlinks=False)
     except OSError as error:
         # ext4 takes 65,000 links to a file (EMLINK); some file systems take none
-        if error.errno not in {errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP}:
+        if error.errno not in {errno.EMLINK, *NO_LINKS}:
             raise
         with existing.open_file(name) as source, new.create_file(name, PUBLIC_FILE) as copy:
             shutil.copyfileobj(source, copy)
@@ -112,25 +113,38 @@ def open_generations_target(
 
 
 def open_generations_source(folder: Path) -> FolderSource:
-    """The current generation, which stays the same one for this source; empty if absent.
+    """The current generation, which stays the same one for this source; empty if nothing was imported yet.
 
     Raises:
         SourceMissingError: There is no such target.
-        TargetCorruptError: `current` leads to something that is not a generation.
+        SourceChangedError: There are generations, and no `current`.
+        TargetCorruptError: `current` is not a link, or leads to something that is not a generation.
+        StorageReadOnlyError, StorageFailedError.
     """
     uri = f"{KIND}:{folder}"
-    name = _link_target(f"{folder}/{CURRENT}")
-    if name is None:
-        empty = folder / STATE_FOLDER / NOTHING
-        if not empty.is_dir():
-            raise SourceMissingError(f"there is no target {uri}")
-        return FolderSource(empty, uri=uri)
+    with TranslatedFailures(uri):
+        name = _link_target(f"{folder}/{CURRENT}")
+        if name is None:
+            return _empty_source(folder, uri)
     if not _NAME.match(name):
         raise TargetCorruptError(
             f"{folder}/{CURRENT} leads to {name!r}, which is not a generation",
             next_step=f"remove {folder}/{CURRENT}; the subscriber makes it again when it starts",
         )
     return FolderSource(folder.resolve() / name, uri=uri)
+
+
+def _empty_source(folder: Path, uri: str) -> FolderSource:
+    empty = folder / STATE_FOLDER / NOTHING
+    if not empty.is_dir():
+        raise SourceMissingError(f"there is no target {uri}")
+    # The first one is about to be shown, or the link was lost, as copies of a target lose it: neither is an empty tree.
+    if any(_NAME.match(entry.name) for entry in folder.iterdir()):
+        raise SourceChangedError(
+            f"{uri} has generations, and no link {CURRENT} to one of them",
+            next_step="start its subscriber, which creates the link; then try again",
+        )
+    return FolderSource(empty, uri=uri)
 
 
 class _Generations(TreePresenter):
@@ -152,6 +166,8 @@ class _Generations(TreePresenter):
         self._recover()
 
     def begin(self) -> None:
+        if self._built is not None:  # interrupted right behind its commit, which `show` did not follow
+            self._names, self._built = stored_generations(self._state.connection), None
         self._finish()
         # While a build is open, staged files belong to earlier commits; otherwise the folder is scratch.
         self._was_held_back = self._intake.is_held_back()
@@ -170,14 +186,21 @@ class _Generations(TreePresenter):
         # Content did not change: a new link would only make readers reload.
         if self._names and not self._intake.has_redo() and self._state.namespaces.is_shown_in(self._current):
             return
-        name = f"{position.next_offset:020d}-{self._tree_digest().hex()[:8]}"
-        if not self._names or name != self._names[0]:
-            self._build(name)
-            self._built = [name, *(other for other in self._names if other != name)][: self._kept]
-            # The folder is complete and durable before the transaction names it; `show` only flips the link.
-            self._state.connection.execute("UPDATE state SET generations = ?", (" ".join(self._built),))
-            self._failpoints.reach(Failpoint.TARGET_GENERATION_BUILT)
+        name = self._name(position)
+        self._build(name)
+        self._built = [name, *(other for other in self._names if other != name)][: self._kept]
+        # The folder is complete and durable before the transaction names it; `show` only flips the link.
+        self._state.connection.execute("UPDATE state SET generations = ?", (" ".join(self._built),))
+        self._failpoints.reach(Failpoint.TARGET_GENERATION_BUILT)
         self._intake.forget_redo()
+
+    def _name(self, position: Position) -> str:
+        digest = self._tree_digest()
+        name = f"{position.next_offset:020d}-{digest.hex()[:8]}"
+        if self._names and name == self._names[0]:
+            # A restore writes the same content again. The current generation stays as it is until the link is flipped.
+            name = f"{position.next_offset:020d}-{hashlib.sha256(digest).hexdigest()[:8]}"
+        return name
 
     def show(self) -> None:
         if self._built is not None:
@@ -324,7 +347,16 @@ def stored_generations(connection: sqlite3.Connection) -> list[str]:
 
 
 def _link_target(link: str, folder: FolderHandle | None = None) -> str | None:
+    """Where a link leads; None if it is missing. Raises: TargetCorruptError: Something else has its name; OSError."""
     try:
         return os.readlink(link, dir_fd=None if folder is None else folder.descriptor)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        place = link if folder is None else f"{folder.place}/{link}"
+        raise TargetCorruptError(
+            f"{place} is not a link to a generation",
+            next_step=f"remove {place}; the subscriber makes it again when it starts",
+        ) from error

@@ -74,16 +74,15 @@ class TargetLedger:
     def reset_position(
         self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
     ) -> None:
-        for publisher in accepted:
-            self._connection.write("DELETE FROM passed_over WHERE publisher = ?", (publisher,))
-        if report_starts is None:
-            self._connection.write(_STORE_POSITION, _position_row(position, 0))
-            return
-        starts = {
-            name or "": None if one is None else [one.offset, one.is_first, one.until]
-            for name, one in report_starts.items()
-        }
-        self._connection.write(f"{_STORE_POSITION}, reports = ?", (*_position_row(position, 0), json.dumps(starts)))
+        with self._connection.transaction() as connection:
+            connection.executemany("DELETE FROM passed_over WHERE publisher = ?", [(name,) for name in accepted])
+            connection.execute(_STORE_POSITION, _position_row(position, 0))
+            if report_starts is not None:
+                starts = {
+                    name or "": None if one is None else [one.offset, one.is_first, one.until]
+                    for name, one in report_starts.items()
+                }
+                connection.execute("UPDATE state SET reports = ?", (json.dumps(starts),))
 
     @property
     def report_starts(self) -> ReportStarts:

@@ -112,12 +112,16 @@ class _BlobIntake:
 
     def __init__(self, blobs: HeldBlobs) -> None:
         self._blobs = blobs
+        self._compares_held = False
+
+    def compare_held(self, *, is_wanted: bool) -> None:
+        self._compares_held = is_wanted
 
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
         """See `Intake.rows`: the hot path of the import."""
-        hold = self._blobs.hold
+        hold, are_compared = self._blobs.hold, self._compares_held
         return [
-            (path.replace("/", SEPARATOR), stamp, hold(binaries) if binaries else None, body)
+            (path.replace("/", SEPARATOR), stamp, hold(binaries, are_compared=are_compared) if binaries else None, body)
             for path, body, binaries, _ in records
         ]
 

@@ -58,6 +58,9 @@ class StagedIntake:
         self._stamp = 0
         self._count = 0
 
+    def compare_held(self, *, is_wanted: bool) -> None:
+        """See `Intake`: nothing is held but for nodes of the table, which a restore removes first."""
+
     def begin(self, shown_in: FolderHandle | None) -> None:
         """A transaction begins, whose committed tree is shown in that folder; None where nothing is shown yet."""
         self._shown_in = shown_in
@@ -117,17 +120,20 @@ class StagedIntake:
         self._connection.execute("DELETE FROM redo")
 
     def prepare_redo(self, disk: DiskTree) -> None:
-        """Check the way to every changed node, and stage the bytes of files that get their first child.
+        """Check the way to every changed node, and stage the bytes of files that get children, or lose the last one.
 
-        Raises: TargetCorruptError, OSError.
+        With children a file is shown as a folder. Raises: TargetCorruptError, OSError.
         """
         parents: set[Key] = set()
+        last, is_file = "", False
         for key, is_there in self._connection.execute(
             "SELECT redo.key, nodes.key IS NOT NULL FROM redo LEFT JOIN nodes ON nodes.key = redo.key ORDER BY redo.key"
         ):
             disk.check(path_of(key))
             parent = parent_key(key)
-            if is_there and parent not in parents and self._is_file(parent):
+            if parent != last:
+                last, is_file = parent, self._is_file(parent)
+            if is_file and (is_there or not self._has_children(parent)):
                 parents.add(parent)
         for key in sorted(parents):
             self._stage_again(key)
@@ -154,7 +160,7 @@ class StagedIntake:
         return key, stamp, number, named_body
 
     def _stage_again(self, key: Key) -> None:
-        """A file that was shown as a file will be shown as a folder: its bytes must survive the change."""
+        """A file that was shown as a file will be shown as a folder, or again as a file: its bytes must survive."""
         path = path_of(key)
         held, body = self._connection.execute("SELECT held, body FROM nodes WHERE key = ?", (key,)).fetchone()
         for binary in binaries_of(decode_node(path, body)):

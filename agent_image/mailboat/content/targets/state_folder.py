@@ -33,6 +33,8 @@ _STAGING: Final = "staging"
 _IGNORED_ENTRIES: Final = frozenset({STATE_FOLDER, "lost+found"})
 _OWN: Final = frozenset({_LOCK_FILE, f"{STATE_FILE}.new", f"{STATE_FILE}.new-journal"})
 """What a crash may leave before the state is there."""
+_MADE_WITH_STATE: Final = frozenset({_STAGING, "building", "discarded", "linked", "nothing", "current.new"})
+"""Of `generations.py`, but for the first."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,13 @@ def _has_state(root: FolderHandle) -> bool:
 
 
 def _check_is_free(root: FolderHandle, uri: str) -> None:
+    is_used = root.status(STATE_FOLDER) is not None
+    if is_used:
+        _check_is_own(root)
     foreign = sorted(name for name in root.names() if name not in _IGNORED_ENTRIES)
     if not foreign:
         return
-    if root.status(STATE_FOLDER) is not None:
+    if is_used:
         raise TargetCorruptError(
             f"{uri} has content, but its state {STATE_FOLDER}/{STATE_FILE} is gone",
             next_step=f"restore {root.place}/{STATE_FOLDER} from a snapshot, or empty {root.place} and import "
@@ -142,6 +147,18 @@ def _check_is_free(root: FolderHandle, uri: str) -> None:
         + (f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""),
         next_step="choose an empty or a new folder as the target",
     )
+
+
+def _check_is_own(root: FolderHandle) -> None:
+    """See that the state folder has nothing but what a target makes: the home of a command has the same name."""
+    with root.folder(STATE_FOLDER) as own:
+        names = sorted(own.names())
+    others = [name for name in names if not name.startswith((_LOCK_FILE, STATE_FILE)) and name not in _MADE_WITH_STATE]
+    if others:
+        raise UsageError(
+            f"{root.place}/{STATE_FOLDER} is not the state of a target: it holds {others[0]!r}",
+            next_step="choose an empty or a new folder as the target",
+        )
 
 
 def _check_is_new(own: FolderHandle, uri: str) -> None:

@@ -158,6 +158,9 @@ class Intake(Protocol):
 
     keeps_bodies: bool
 
+    def compare_held(self, *, is_wanted: bool) -> None:
+        """From now on, compare binaries that are held already by content, and replace damaged ones; or trust them."""
+
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
         """The rows for the records, whose binaries are held durably by the time of the commit."""
 

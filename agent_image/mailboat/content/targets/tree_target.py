@@ -140,6 +140,7 @@ class TreeBatch(LedgerAdditions):
         self._when_committed = when_committed
         self._is_open = False
         self._has_failed = False
+        parts.intake.compare_held(is_wanted=restored is not None)
         try:
             # IMMEDIATE waits for the write lock now; a transaction that reads first can fail at its first write
             parts.connection.execute("BEGIN IMMEDIATE")
@@ -186,6 +187,8 @@ class TreeBatch(LedgerAdditions):
         return taken, count
 
     def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:
+        # also here: what is staged for files that lose their last child is numbered by the change
+        self._changes += 1
         try:
             self._table.flush()
             return self._table.remove(paths)
@@ -209,9 +212,8 @@ class TreeBatch(LedgerAdditions):
             # Position, confirmations and error queue in the content's transaction: this is the exactly-once effect.
             self._write_ledger(self._parts.connection, position, self._changes, done)
             self._parts.showing.prepare(position)
-            self._parts.connection.execute("COMMIT")
+            self._execute_commit()
             # committed: a failure of `show` is not rolled back, the next batch or start shows what is missing
-            self._is_open = False
             self._when_committed()
             self._parts.showing.show()
         except BaseException as error:
@@ -219,6 +221,15 @@ class TreeBatch(LedgerAdditions):
             self._translate(error)
             raise
         return ChangeCount(removed=self._table.take_removed())
+
+    def _execute_commit(self) -> None:
+        # Before, not after: Python raises the KeyboardInterrupt of a Ctrl-C during the commit right behind it.
+        self._is_open = False
+        try:
+            self._parts.connection.execute("COMMIT")
+        except sqlite3.Error:
+            self._is_open = True
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -229,7 +240,7 @@ class TreeBatch(LedgerAdditions):
         self._roll_back()
 
     def _roll_back(self) -> None:
-        if not self._is_open:
+        if not self._is_open and not self._parts.connection.in_transaction:
             return
         self._is_open = False
         self._table.abandon()
