@@ -338,9 +338,9 @@ class BlobCorruptError(RetryableError):
 
 
 class StorageFullError(RetryableError):
-    """No space left on the device or in the quota. A subscriber rolls its batch back and retries.
+    """No space left on the device or quota. A subscriber rolls its batch back and retries.
 
-    Free space, enlarge the volume, or raise the quota: the subscriber continues; repeat a command. `mailboat journal
+    Free space, or raise the quota: the subscriber continues; repeat a command. With 8 MB free, `mailboat journal
     truncate` and `mailboat blobs sweep` remove old packages and blobs.
     """
 

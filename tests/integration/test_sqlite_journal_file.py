@@ -145,6 +145,14 @@ def test_removed_space_is_given_back(journal: SqliteJournal, path: Path) -> None
     assert path.stat().st_size < full_bytes / 20
 
 
+def test_removing_large_records_does_not_write_them_again(journal: SqliteJournal, path: Path) -> None:
+    last = journal.append(TOPIC, [NewRecord(bytes(900_000))] * 20)[-1]
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    journal.truncate(TOPIC, Offset(last + 1))
+    assert path.with_name(f"{path.name}-wal").stat().st_size < 2_000_000
+
+
 def test_a_topic_that_is_deleted_leaves_no_space_behind(
     journal: SqliteJournal, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,12 +6,14 @@ The file is also the program that the tests start: `append PATH NAME COUNT`, `fo
 from __future__ import annotations
 
 import itertools
+import sqlite3
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import wait
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.model.identifiers import TopicName
-from mailboat.testing.journal_harness import read_to_end
+from mailboat.testing.journal_harness import in_background, read_to_end
 from mailboat.testing.wait import PATIENCE_SECONDS
 
 TOPIC = TopicName("package")
@@ -128,6 +130,16 @@ def test_each_append_wakes_the_reader_of_another_process(
             latencies_ms.append((int(seen_ns) - appended_ns) / 1e6)
     record_property("wake_up_median_ms", statistics.median(latencies_ms))
     record_property("wake_up_max_ms", max(latencies_ms))
+
+
+def test_space_is_given_back_once_another_process_has_written(path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    with open_journal(path) as journal, closing(other):
+        other.execute("BEGIN IMMEDIATE")
+        with in_background(journal.remove_expired) as removing:
+            assert not wait([removing], timeout=0.2).done
+            other.execute("COMMIT")
+            assert removing.result(PATIENCE_SECONDS) == 0
 
 
 @pytest.mark.parametrize("confirmed_batches", [1, 3, 10, 30])

@@ -12,6 +12,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
@@ -36,8 +37,9 @@ _T = TypeVar("_T")
 
 _REMOVED_AT_ONCE: Final = 1000
 """How many records one transaction removes, so that appenders get their turn between two of them."""
-# 40 MB of pages of 4 KiB: the write lock is held for one such step
-_VACUUMED_PAGES: Final = 10_000
+# Of 4 KiB: a step moves 2 MB through the write-ahead log, which an almost full disk has room for. All give 40 MB back.
+_VACUUMED_PAGES: Final = 500
+_VACUUM_STEPS: Final = 20
 
 
 class SqliteSettings(Frozen):
@@ -224,11 +226,19 @@ class SqliteJournal:
 
     def _give_back(self) -> int:
         """Give some of the free space back to the file system; how many pages of it are left."""
-        with self._writer.idle_connection() as connection:
-            connection.executescript(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")  # `execute` would do one page
-            # The vacuum is in the write-ahead log first: only a checkpoint makes the file itself shorter.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            return int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+        left = 0
+        for _ in range(_VACUUM_STEPS):
+            with self._writer.idle_connection() as connection:
+                # `execute` would do one page
+                vacuum = partial(connection.executescript, f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")
+                # The vacuum is a write: while another process writes it has to wait, as an append does.
+                self._writer.when_free(vacuum)
+                # The vacuum is in the write-ahead log first: only a checkpoint makes the file itself shorter.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                left = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+            if not left:
+                break
+        return left
 
     def size_bytes(self) -> int | None:
         """See `JournalUpkeep.size_bytes`: of the file and of the write-ahead log."""

@@ -33,6 +33,9 @@ def connect(path: Path, busy_timeout_seconds: float, synchronous: str = "FULL") 
         busy_timeout_seconds,
         f"PRAGMA synchronous = {synchronous}",
         f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        # Debian's SQLite overwrites what is removed, and so writes all of it again, into the write-ahead log:
+        # retention would hold the lock for seconds, and nothing could be removed on a full disk.
+        "PRAGMA secure_delete = OFF",
         # Without a limit the log file keeps its largest size: https://sqlite.org/pragma.html#pragma_journal_size_limit
         f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}",
     )

@@ -129,6 +129,20 @@ class SqliteWriter:
             self._check_usable()
             yield self.connection
 
+    def when_free(self, statement: Callable[[], object]) -> None:
+        """Run what takes SQLite's write lock: by many short waits, as the pauses of one long wait grow to 100 ms.
+
+        In a block of `idle_connection`. Raises: sqlite3.OperationalError.
+        """
+        for tries_left in reversed(range(max(1, round(self.busy_timeout_seconds / BUSY_WAIT_SECONDS)))):
+            try:
+                statement()
+            except sqlite3.OperationalError as error:
+                if not tries_left or not is_busy(error):
+                    raise
+            else:
+                return
+
     def close(self) -> None:
         """Close the connection; appends that still wait fail."""
         with self._lock:
@@ -185,7 +199,9 @@ class SqliteWriter:
     def _transaction(self) -> Iterator[None]:
         with mapped_errors(self.path):
             self._check_usable()
-            self._begin()
+            # A deferred transaction fails at its first write, without a wait, if another process has committed since
+            # its first read: https://sqlite.org/rescode.html#busy_snapshot
+            self.when_free(lambda: self.connection.execute("BEGIN IMMEDIATE"))
             try:
                 yield
                 self.connection.execute("COMMIT")
@@ -195,19 +211,6 @@ class SqliteWriter:
                     self.connection.execute("ROLLBACK")
                 raise
         self.counts.commits += 1
-
-    def _begin(self) -> None:
-        """Take SQLite's write lock, by many short waits instead of one long, in which the pauses grow to 100 ms."""
-        for tries_left in reversed(range(max(1, round(self.busy_timeout_seconds / BUSY_WAIT_SECONDS)))):
-            try:
-                # A deferred transaction fails at its first write, without a wait, if another process has committed
-                # since its first read: https://sqlite.org/rescode.html#busy_snapshot
-                self.connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if not tries_left or not is_busy(error):
-                    raise
-            else:
-                return
 
     def _check_usable(self) -> None:
         """Refuse to write into a file that has lost its path. Raises: JournalReplacedError."""
