@@ -20,7 +20,7 @@ SUBSCRIBERS, RECORDS, DECISIONS = 1_000, 10_000, 20
 def test_a_thousand_subscribers_are_decided_in_a_millisecond(bench: Any) -> None:
     records = [Record(Offset(number), bytes(100), PACKAGE_HEADERS, appended_ms=NOW_MS) for number in range(RECORDS)]
     bounds, marks = Bounds(Offset(0), Offset(RECORDS)), LogMarks(Offset(0))
-    marks.see(records, Offset(RECORDS))
+    marks.see(records, Offset(RECORDS), NOW_MS)
     many = [Holder(AgentName(f"edge-{number}"), Offset(5 + number * 9)) for number in range(SUBSCRIBERS)]
 
     def decision_ms() -> float:

@@ -16,7 +16,7 @@ from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, DiscoveryMessage, PackageMessage, SubscriberState
 from mailboat.retention.head_plan import Reason
-from mailboat.retention.task import RetentionSettings, RetentionTask, Turn
+from mailboat.retention.task import RETURN_SECONDS, RetentionSettings, RetentionTask, Turn
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
 from support.retention import retention_section
@@ -216,6 +216,45 @@ def test_after_an_outage_a_guest_has_time_to_announce_itself(log: Log, monkeypat
     log.clock.advance(31)
     assert keeper.turn().plan.holders == ()
     keeper.close()
+
+
+@pytest.mark.parametrize("is_outage", [False, True], ids=["start", "outage"])
+def test_durable_subscribers_have_time_to_return(log: Log, monkeypatch: pytest.MonkeyPatch, is_outage: bool) -> None:
+    def fail(_: object) -> object:
+        raise JournalUnavailableError("down")
+
+    log.publish(10)
+    for name, next_offset in (("late", 4), ("dead", 2)):
+        log.announce(name, next_offset)
+    log.clock.advance(8 * DAY)  # all were away, for longer than silence is borne with
+    log.announce("early", 9)
+    keeper = log.keeper()
+    if is_outage:
+        with monkeypatch.context() as patch:
+            patch.setattr(log.journal, "identity", fail)
+            with pytest.raises(JournalUnavailableError):
+                keeper.turn()
+    else:
+        keeper.await_announcements()
+    assert (keeper.turn().dropped, log.head) == ((), 2)
+    log.announce("late", 4)
+    log.clock.advance(RETURN_SECONDS + 1)
+    assert [item.name for item in keeper.turn().dropped] == ["dead"]
+    assert log.head == 4
+    keeper.close()
+
+
+def test_a_registry_that_the_size_of_its_topic_removed_is_carried_forward_again(log: Log) -> None:
+    log.publish(10)
+    log.announce("away", 2)
+    keeper = log.keeper()
+    keeper.turn()
+    log.journal.truncate(DISCOVERY, log.journal.bounds(DISCOVERY).next_offset)
+    keeper.turn()
+    keeper.close()
+    restarted = log.keeper()
+    assert restarted.turn().plan.holders == ("away",)
+    restarted.close()
 
 
 def test_the_ceiling_takes_packages_from_a_laggard_and_says_so(log: Log, caplog: pytest.LogCaptureFixture) -> None:

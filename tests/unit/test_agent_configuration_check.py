@@ -41,6 +41,28 @@ def test_statuses_kept_for_less_time_than_packages_are_warned_of(tmp_path: Path)
     assert "packages without limit" in endless
 
 
+@pytest.mark.parametrize(
+    ("retention", "problem"),
+    [
+        (
+            {"consumption": {"policy": "durable", "min_seconds": 9, "max_seconds": 8}},
+            "max_seconds is below min_seconds",
+        ),
+        ({"consumption": {"policy": "durable", "min_bytes": 9, "max_bytes": 8}}, "max_bytes is below min_bytes"),
+        ({"consumption": {"policy": "durable"}, "discovery": {"seconds": 7199}}, "less than two hours"),
+        ({"consumption": {"policy": "durable"}, "status_seconds": 7199}, "less than two hours"),
+    ],
+)
+def test_bounds_of_retention_that_contradict_each_other_are_found_before_anything_starts(
+    tmp_path: Path, retention: dict[str, Any], problem: str
+) -> None:
+    (text,) = found(tmp_path, retention=retention)
+    assert text.startswith("retention: ")
+    assert problem in text
+    retention["consumption"]["policy"] = "off"
+    assert found(tmp_path, retention=retention) == []
+
+
 def test_topic_names_are_chosen_one_by_one(tmp_path: Path) -> None:
     journal = home_of(tmp_path, journal={"topic_prefix": "x-", "topics": {"package": "aemdistribution_package"}})
     names = [journal.config.journal.topic_name(role) for role in ("package", "status")]
@@ -112,6 +134,13 @@ def test_no_one_waits_for_one_that_confirms_nothing(tmp_path: Path) -> None:
     assert found(tmp_path, agents=subscribers(EDGE, staged)) == [
         "agents.subscribers[1].staging.golden: edge-1 is not editable, so it confirms nothing to wait for"
     ]
+
+
+def test_a_source_that_no_file_system_takes_is_one_mistake_of_several(tmp_path: Path) -> None:
+    publishers = [{"name": "author", "source": "x" * 300}, {"name": "bob", "source": ""}]
+    long, empty = found(tmp_path, agents={"publishers": publishers})
+    assert long.endswith("can't be used: File name too long")
+    assert empty.startswith("agents.publishers[1].source: ")
 
 
 def test_a_source_that_is_not_there_is_named_with_its_place(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ class Keeper:
         self.turn = turn
         self.figures = RetentionFigures()
 
+    def await_announcements(self) -> None:
+        """It waits for no one."""
+
     def close(self) -> None:
         """Nothing is held."""
 

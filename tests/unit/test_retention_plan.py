@@ -44,7 +44,7 @@ def whole(offset: int, name: str, run: PieceRun, appended_ms: int = NOW_MS) -> R
 
 def log(records: Sequence[Record]) -> tuple[Bounds, LogMarks]:
     marks = LogMarks(records[0].offset)
-    marks.see(records, Offset(records[-1].offset + 1))
+    marks.see(records, Offset(records[-1].offset + 1), max(NOW_MS, records[-1].appended_ms))
     return Bounds(records[0].offset, Offset(records[-1].offset + 1)), marks
 
 
@@ -169,9 +169,15 @@ def test_a_beginning_that_came_twice_counts_from_the_second_time() -> None:
     assert planned(records, [3], NONE_STAYS).head == 2
 
 
+def test_a_copy_of_the_beginning_that_comes_late_leaves_the_package_whole() -> None:
+    run = PieceRun(Offset(1), Offset(2), 2, 2)
+    records = [record(0), piece(1, "a", 0), piece(2, "a", 1), piece(3, "a", 0), whole(4, "a", run)]
+    assert planned(records, [3], NONE_STAYS).head == 1
+
+
 def test_runs_that_no_one_ends_are_bounded_and_cost_the_same_each() -> None:
     marks = LogMarks(Offset(0))
-    marks.see([piece(number, f"p{number}", 0) for number in range(30_000)], Offset(30_000))
+    marks.see([piece(number, f"p{number}", 0) for number in range(30_000)], Offset(30_000), NOW_MS)
     assert len(marks._open) == 10_000
 
 
@@ -196,7 +202,7 @@ def test_in_any_log_the_head_stays_within_what_may_go(
         appended_ms += hours * HOUR_MS
         records.append(record(number, appended_ms, size))
     marks = LogMarks(Offset(0), max_marks)
-    marks.see(records, Offset(len(records)))
+    marks.see(records, Offset(len(records)), appended_ms)
     bounds = Bounds(Offset(0), Offset(len(records)))
     limits = retention_section(min_seconds=min_hours * 3600.0, min_bytes=min_bytes)
     plan = plan_head(bounds, holders(*positions), marks, limits, appended_ms)
@@ -209,9 +215,26 @@ def test_in_any_log_the_head_stays_within_what_may_go(
 
 def test_marks_are_bounded_and_still_bracket_every_place() -> None:
     marks = LogMarks(Offset(0), max_marks=100)
-    marks.see([record(number, NOW_MS + number) for number in range(100_000)], Offset(100_000))
+    marks.see([record(number, NOW_MS + number) for number in range(100_000)], Offset(100_000), NOW_MS + 100_000)
     assert len(marks._marks) <= 101
     assert 0 <= 50_000 - (marks.newest_older_than(NOW_MS + 50_000) or 0) <= 2048
     assert abs(marks.bytes_behind(50_000) - 5_000_000) <= 2048 * 100
     marks.trim(Offset(99_000))
     assert marks.newest_older_than(NOW_MS + 10) is None
+
+
+def test_what_a_move_frees_is_counted_from_the_head_before_also_between_two_marks() -> None:
+    marks = LogMarks(Offset(0), max_marks=16)
+    marks.see([record(number) for number in range(1000)], Offset(1000), NOW_MS)
+    marks.trim(Offset(501))
+    assert abs(marks.bytes_behind(501) - 499 * 100) <= 128 * 100
+
+
+@pytest.mark.parametrize(
+    "seen_ms", [NOW_MS, NOW_MS + 9000 * HOUR_MS], ids=["by its own clock", "by that of the reader"]
+)
+def test_a_record_from_the_future_ages_as_those_that_follow_it(seen_ms: int) -> None:
+    marks = LogMarks(Offset(0))
+    marks.see([record(0), record(1, NOW_MS + 9000 * HOUR_MS), record(2)], Offset(3), seen_ms)
+    marks.see([record(3, NOW_MS + HOUR_MS)], Offset(4), NOW_MS + HOUR_MS)
+    assert marks.newest_older_than(NOW_MS + HOUR_MS + 1) == 4

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from math import inf
 from typing import Final
 
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import is_head_kept
-from mailboat.config.storage import ConsumptionPolicy, RetentionConfig
-from mailboat.errors import UsageError
+from mailboat.config.storage import ConsumptionPolicy
 from mailboat.model.messages import TopicRole
 from mailboat.retention.task import (
-    CARRY_SECONDS,
     RetentionFigures,
     RetentionSettings,
     RetentionTask,
     Turn,
     TurnInterruptedError,
+    check_bounds,
 )
 from mailboat.workers import Worker, WorkerOptions
 
@@ -43,27 +41,12 @@ def retention_keeper(
 ) -> RetentionTask:
     """A keeper that the caller closes. Raises: UsageError for bounds that contradict each other."""
     retention = workspace.home.config.retention
-    _check(retention)
+    check_bounds(retention)
     if not is_head_kept(workspace.home.config):
         retention = replace(retention, package_seconds=None, package_bytes=None)
     discovery = workspace.topic(TopicRole.DISCOVERY)
     settings = RetentionSettings(workspace.package_topic, discovery, retention, is_by_consumption)
     return RetentionTask(workspace.journal, settings, workspace.clock, figures)
-
-
-def _check(retention: RetentionConfig) -> None:
-    config = retention.consumption
-    if config.max_seconds is not None and config.max_seconds < config.min_seconds:
-        raise UsageError("retention.consumption.max_seconds is below min_seconds", key="retention.consumption")
-    if config.max_bytes is not None and config.max_bytes < config.min_bytes:
-        raise UsageError("retention.consumption.max_bytes is below min_bytes", key="retention.consumption")
-    kept = retention.discovery
-    # Twice the time between two registries: the next one may be late, and the last one must be there until then.
-    if config.policy is not ConsumptionPolicy.OFF and kept is not None and (kept.seconds or inf) < 2 * CARRY_SECONDS:
-        raise UsageError(
-            "retention.discovery.seconds is below two hours: durable subscribers would be forgotten",
-            key="retention.discovery",
-        )
 
 
 def retention_turn(workspace: Workspace, *, is_applied: bool) -> Turn:
@@ -78,6 +61,8 @@ def retention_worker(workspace: Workspace, figures: RetentionFigures | None = No
     Raises: UsageError for bounds that contradict each other.
     """
     keeper = retention_keeper(workspace, figures, is_by_consumption=is_retention_by_consumption(workspace))
+    # This process, and the subscribers with it, may have been away for longer than `subscriber_timeout_seconds`.
+    keeper.await_announcements()
 
     def turn() -> float | None:
         try:

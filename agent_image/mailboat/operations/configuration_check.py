@@ -21,14 +21,22 @@ from mailboat.composition.home import Home, line_of
 from mailboat.composition.kafka_login import kafka_settings
 from mailboat.composition.stores import s3_mistakes
 from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, invalid_config, mistakes_of
-from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig
-from mailboat.config.storage import Secret
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    Expose,
+    PackageType,
+    SubscriberAgentConfig,
+    is_head_kept,
+)
+from mailboat.config.storage import ConsumptionPolicy, Secret
 from mailboat.config.topic_settings import topic_retention
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 from mailboat.model.paths import parse_path
+from mailboat.retention.task import check_bounds
 
 _KEPT_AS_LONG: Final = (TopicRole.STATUS, TopicRole.COMMAND, TopicRole.EVENT)
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -91,6 +99,9 @@ def problems_of(home: Home) -> Iterator[Mistake]:
     yield from _format_problems("subscriber.filevault_names", config.subscriber.filevault_names)
     yield from mistakes_of("publisher.name", parse_agent_name, config.publisher.name)
     yield from _topic_problems(config)
+    # what no agent asks for contradicts nothing
+    if config.retention.consumption.policy is not ConsumptionPolicy.OFF or is_head_kept(config):
+        yield from mistakes_of("retention", check_bounds, config.retention)
     yield from _client_problems(config)
     yield from _bucket_problems(home)
     yield from receiver_mistakes(config, home.path)
@@ -131,8 +142,13 @@ def _subscriber_problems(
 
 def _source_problems(key: str, place: str) -> Iterator[Mistake]:
     path = Path(place.partition(":")[2] if place.startswith(("files:", "generations:", "sqlite:")) else place)
-    if not path.exists():
-        yield Mistake(key, f"there is nothing at {path}")
+    try:
+        is_there = path.exists()
+    except OSError as error:  # a name that is too long, or a folder that this user may not search
+        yield Mistake(key, f"{path} can't be used: {error.strerror}")
+    else:
+        if not is_there:
+            yield Mistake(key, f"there is nothing at {path}")
 
 
 def _format_problems(key: str, names: Iterable[str]) -> Iterator[Mistake]:

@@ -72,17 +72,20 @@ class LogMarks:
         self._since_mark = 0
         self._last_ms = 0
 
-    def see(self, records: Sequence[Record], next_offset: Offset) -> None:
-        """Records go by, in order, and the log goes on at `next_offset`."""
+    def see(self, records: Sequence[Record], next_offset: Offset, now_ms: int) -> None:
+        """Records go by, in order, at the time `now_ms`, and the log goes on at `next_offset`."""
         for record in records:
             self._mark(record)
             self.total_bytes += len(record.value) + RECORD_BYTES
             self._follow_pieces(record)
         self.next_offset = next_offset
+        if self._last_ms > now_ms:
+            self._correct_future(now_ms)
 
     def trim(self, earliest: Offset) -> None:
         """The head is at `earliest` now."""
-        self._marks = [mark for mark in self._marks if mark.offset >= earliest]
+        # The newest one before the head stays: it says how many bytes are gone.
+        del self._marks[: max(0, bisect.bisect_right(self._marks, earliest, key=lambda mark: mark.offset) - 1)]
         self._spans = [span for span in self._spans if span.message_offset >= earliest]
 
     def is_undecided(self, offset: int) -> bool:
@@ -129,6 +132,12 @@ class LogMarks:
             self._marks = self._marks[::2]
             self._step *= 2
 
+    def _correct_future(self, now_ms: int) -> None:
+        """Take records from the future for as old as now: a wrong clock stamped them, and all behind would stay."""
+        self._last_ms = now_ms
+        at = bisect.bisect_right(self._marks, now_ms, key=lambda mark: mark.appended_ms)
+        self._marks[at:] = [mark._replace(appended_ms=now_ms) for mark in self._marks[at:]]
+
     def _follow_pieces(self, record: Record) -> None:
         if record.headers == PIECE_HEADERS:
             self._open_run(record)
@@ -142,7 +151,8 @@ class LogMarks:
         except UntrustedInputError:
             return
         key = piece.pub_sling_id, piece.package_id
-        first = record.offset if piece.index == 0 else self._open.get(key, (record.offset, 0))[0]
+        # An append without an answer is repeated, and its pieces may still come: the message says which copy counts.
+        first = self._open.get(key, (record.offset, 0))[0]
         self._open[key] = first, record.appended_ms
         self._open.move_to_end(key)  # the one of which nothing came for longest stands first
         if len(self._open) > MAX_OPEN_RUNS:
@@ -159,7 +169,7 @@ class LogMarks:
             run = parse_run(message.payload_ref or "", record.offset)
         except UntrustedInputError:
             return
-        if begun is not None and begun[0] == run.first_offset:  # the pieces were seen: anyone may claim some
+        if begun is not None and begun[0] <= run.first_offset:  # the pieces were seen: anyone may claim some
             self._spans.append(PieceRange(run.first_offset, record.offset))
 
     def forget_orphans(self, now_ms: int) -> None:
@@ -187,7 +197,7 @@ def whole_package_border(journal: Journal, topic: TopicName, before: Offset, clo
             # pieces belong together.
             while marks.next_offset < end and (marks.next_offset < before or marks.is_undecided(before)):
                 batch = reader.read(SCAN_LIMITS, 0.0)
-                marks.see(batch.records, batch.next_offset)
+                marks.see(batch.records, batch.next_offset, milliseconds_now(clock))
                 if batch.is_at_end:
                     break
     except PositionOutOfRangeError:  # another process removed records meanwhile: the next time

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mailboat.clock import Clock, milliseconds_now
-from mailboat.config.storage import RetentionConfig
-from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError
+from mailboat.config.storage import ConsumptionPolicy, RetentionConfig
+from mailboat.config.topic_settings import topic_retention
+from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UsageError
 from mailboat.journal.port import SCAN_LIMITS, Edge, Journal, JournalReader, NewRecord, Record, RecordBatch
 from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.messages import TopicRole
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.queues.announced import ALIVE_SECONDS, Announced, read_announcement
@@ -171,6 +173,9 @@ class Registry:
 CARRY_SECONDS: Final = 3600.0
 """The registry is written again at the latest after so long, so that the log's own retention never takes the last."""
 
+RETURN_SECONDS: Final = 3600.0
+"""After an outage, or a start, durable subscribers get so long to return before their silence counts."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -250,6 +255,22 @@ class RetentionFigures:
         self.losses += len(turn.plan.losers)
 
 
+def check_bounds(retention: RetentionConfig) -> None:
+    """Refuse bounds that contradict each other. Raises: UsageError."""
+    config = retention.consumption
+    if config.max_seconds is not None and config.max_seconds < config.min_seconds:
+        raise UsageError("retention.consumption.max_seconds is below min_seconds", key="retention.consumption")
+    if config.max_bytes is not None and config.max_bytes < config.min_bytes:
+        raise UsageError("retention.consumption.max_bytes is below min_bytes", key="retention.consumption")
+    kept = topic_retention(TopicRole.DISCOVERY, retention).seconds
+    # Twice the time between two registries: the next one may be late, and the last one must be there until then.
+    if config.policy is not ConsumptionPolicy.OFF and kept is not None and kept < 2 * CARRY_SECONDS:
+        raise UsageError(
+            "announcements are kept for less than two hours: durable subscribers would be forgotten",
+            key="retention.status_seconds" if retention.discovery is None else "retention.discovery",
+        )
+
+
 class RetentionTask:
     """Keeps one package topic. Belongs to one thread."""
 
@@ -269,6 +290,7 @@ class RetentionTask:
         self._registry = Registry(LogIdentity("", ""))
         self._carried: frozenset[QueueName] = frozenset()
         self._carried_at = float("-inf")
+        self._carried_offset = Offset(0)
         self._has_failed = False
         self._recovered_at = float("-inf")
 
@@ -287,13 +309,15 @@ class RetentionTask:
         self._is_stopping = is_stopping
         bounds = self._catch_up_noting_outages()
         now_ms = milliseconds_now(self._clock)
+        heard_seconds = self._clock.monotonic() - self._recovered_at
         timeout = self._settings.config.consumption.subscriber_timeout_seconds
         # Also where no record comes any more: pieces of a dead publisher would hold the head back without end.
         self._marks.forget_orphans(now_ms)
         dropped: tuple[Registration, ...] = ()
         holders: Sequence[Holder] = ()
         if self._settings.is_by_consumption:
-            dropped = tuple(self._registry.expire(now_ms, timeout, are_all_heard=self._are_all_heard()))
+            limit = timeout if heard_seconds > RETURN_SECONDS else None
+            dropped = tuple(self._registry.expire(now_ms, limit, are_all_heard=heard_seconds > ALIVE_SECONDS))
             holders = self._registry.holders()
         plan = plan_head(bounds, holders, self._marks, self._settings.config, now_ms)
         freed = self._marks.bytes_behind(bounds.earliest_offset) - self._marks.bytes_behind(plan.head)
@@ -302,6 +326,10 @@ class RetentionTask:
             self._apply(turn)
         self.figures.count_turn()
         return turn
+
+    def await_announcements(self) -> None:
+        """Count no silence for a while: after an outage, or a start of all agents, subscribers have yet to return."""
+        self._recovered_at = self._clock.monotonic()
 
     def close(self) -> None:
         """Release the readers."""
@@ -320,12 +348,9 @@ class RetentionTask:
             self._has_failed = True
             raise
         if self._has_failed:
-            self._has_failed, self._recovered_at = False, self._clock.monotonic()
+            self._has_failed = False
+            self.await_announcements()
         return bounds
-
-    def _are_all_heard(self) -> bool:
-        # after an outage subscribers get this time to announce themselves before their silence counts
-        return self._clock.monotonic() - self._recovered_at > ALIVE_SECONDS
 
     def _catch_up(self) -> Bounds:
         topic = self._settings.package_topic
@@ -357,7 +382,7 @@ class RetentionTask:
         self._discovery = self._journal.reader(self._settings.discovery_topic, Edge.EARLIEST)
 
     def _read_new(self) -> None:
-        self._read_all(self._packages, lambda batch: self._marks.see(batch.records, batch.next_offset))
+        self._read_all(self._packages, self._see)
         self._read_all(self._discovery, self._receive)
 
     def _read_all(self, reader: JournalReader | None, see: Callable[[RecordBatch], None]) -> None:
@@ -368,6 +393,9 @@ class RetentionTask:
             batch = reader.read(SCAN_LIMITS, 0.0)
             see(batch)
             is_at_end = batch.is_at_end
+
+    def _see(self, batch: RecordBatch) -> None:
+        self._marks.see(batch.records, batch.next_offset, milliseconds_now(self._clock))
 
     def _receive(self, batch: RecordBatch) -> None:
         # asked after the batch was read: an honest position in it can't lie beyond this end
@@ -413,14 +441,17 @@ class RetentionTask:
         self.figures.count_move(turn)
 
     def _carry_registry(self) -> None:
-        """Append the registry, unless the last one still says the same and is young."""
+        """Append the registry, unless the last one still says the same, is young, and is still in the topic."""
         durable, now = self._registry.durable(), self._clock.monotonic()
         if not self._settings.is_by_consumption or (not durable and not self._carried):
             return
-        if durable == self._carried and now - self._carried_at < CARRY_SECONDS:
+        topic = self._settings.discovery_topic
+        is_young = durable == self._carried and now - self._carried_at < CARRY_SECONDS
+        # many subscribers fill the topic up to its size limit in less time than that
+        if is_young and self._carried_offset >= self._journal.bounds(topic).earliest_offset:
             return
         as_of = Offset(0) if self._discovery is None else self._discovery.next_offset
         encoded = map(encode_message, self._registry.messages(as_of))
         records = [NewRecord(value, headers, REGISTRY_KEY) for headers, value in encoded]
-        self._journal.append(self._settings.discovery_topic, records)
+        self._carried_offset = self._journal.append(topic, records)[0]
         self._carried, self._carried_at = durable, now
