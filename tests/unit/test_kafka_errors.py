@@ -39,6 +39,8 @@ EXPECTED: dict[str, type[MailboatError]] = {
     "INVALID_REPLICATION_FACTOR": UsageError,
     "INVALID_CONFIG": UsageError,
     "POLICY_VIOLATION": UsageError,
+    "INVALID_TIMESTAMP": UsageError,
+    "TOPIC_DELETION_DISABLED": UsageError,
     "_BAD_MSG": JournalCorruptError,
     "_BAD_COMPRESSION": JournalCorruptError,
     "_TRANSPORT": JournalUnavailableError,

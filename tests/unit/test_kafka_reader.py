@@ -8,11 +8,11 @@ from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from mailboat.config.storage import KafkaConfig
 from mailboat.errors import JournalReplacedError, JournalUnavailableError
 from mailboat.journal import kafka_reader
-from mailboat.journal.kafka_reader import KafkaReader, KafkaReaderSettings
+from mailboat.journal.kafka_reader import KafkaReader, KafkaReaderSettings, RecordMaker
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import TopicState
 from mailboat.journal.port import ReadLimits
@@ -92,3 +92,41 @@ def test_records_are_given_where_only_the_request_for_the_end_fails(
     with closing(KafkaReader(settings, cast("Any", brokers), clock, cast("Any", None))) as reader:
         batch = reader.read(ReadLimits(max_records=1), 60.0)
     assert ([record.value for record in batch.records], batch.is_at_end) == ([b"package"], is_at_end)
+
+
+def test_a_client_that_can_not_be_made_again_is_a_passing_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that is replaced, file by file, does not fit its key for a moment."""
+
+    def refuse(_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.key.location failed"))
+
+    monkeypatch.setattr(kafka_reader, "Consumer", refuse)
+    settings = KafkaReaderSettings(
+        KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5)
+    )
+    with closing(KafkaReader(settings, cast("Any", Brokers()), ManualClock(), cast("Any", None))) as reader:
+        for _ in range(2):
+            with pytest.raises(JournalUnavailableError, match=r"ssl\.key\.location failed"):
+                reader.read(ReadLimits(), 0.0)
+
+
+def test_a_read_counts_the_keys_of_records_that_have_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers()
+    messages = [Message("package", 0, 5 + number, key=bytes(1000), timestamp=(1, 0)) for number in range(20)]
+    monkeypatch.setattr(brokers, "poll", lambda _: messages.pop(0))
+    monkeypatch.setattr(brokers, "consume", lambda *_: [messages.pop(0)])
+    monkeypatch.setattr(brokers, "state", lambda _: TopicState("first", 1, 1))
+    monkeypatch.setattr(kafka_reader, "Consumer", lambda _: brokers)
+    settings = KafkaReaderSettings(
+        KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5)
+    )
+    with closing(KafkaReader(settings, cast("Any", brokers), ManualClock(), cast("Any", None))) as reader:
+        assert len(reader.read(ReadLimits(max_records=20, max_bytes=3500), 0.0).records) == 3
+
+
+def test_headers_that_no_record_of_ours_has_are_not_kept() -> None:
+    contents = (b"1", bytes(1_000_000))
+    messages = [Message("package", 0, 5, value=b"x", headers=[("type", each)], timestamp=(1, 0)) for each in contents]
+    first, second = RecordMaker().records_of(messages)
+    assert first.headers == (("type", b"1"),)
+    assert sum(len(name) + len(value) for name, value in second.headers) < 100

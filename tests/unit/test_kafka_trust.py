@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
-from mailboat.config.storage import KafkaTlsConfig
+from mailboat.config.storage import KafkaConfig, KafkaTlsConfig
+from mailboat.errors import UsageError
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import distrust_reason
 from mailboat.testing.wait import PATIENCE_SECONDS
 from support.certificates import Authority, Identity
@@ -89,3 +92,10 @@ def test_a_stranger_is_told(authority: Authority, servers: list[TlsServer], tmp_
 @pytest.mark.parametrize("said", ["certificate verify failed", "ssl://127.0.0.1:1/1: certificate verify failed"])
 def test_what_can_not_be_asked_has_no_reason(authority: Authority, said: str) -> None:
     assert distrust_reason(said, KafkaTlsConfig(str(authority.file)), 1.0) is None
+
+
+def test_a_bundle_that_can_not_be_read_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    settings = KafkaSettings(KafkaConfig(("127.0.0.1:9",), tls=KafkaTlsConfig(str(tmp_path / "ca.pem"))))
+    with pytest.raises(UsageError, match=r"ssl\.ca\.location"):
+        KafkaJournal(settings, SystemClock())

@@ -52,7 +52,10 @@ class KafkaJournal:
     """The journal port over a Kafka cluster. Safe to use from several threads."""
 
     def __init__(self, settings: KafkaSettings, clock: Clock) -> None:
-        """Make the clients. Nothing is asked yet, so brokers that can't be reached are met by the first call."""
+        """Make the clients. Nothing is asked yet, so brokers that can't be reached are met by the first call.
+
+        Raises: as `KafkaTopics`.
+        """
         self._settings = settings
         self._clock = clock
         self._log = ClientLog(clock)

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import AppendUncertainError, MailboatError
-from mailboat.journal.kafka_errors import DECISIONS, error_of, mapped
+from mailboat.journal.kafka_errors import DECISIONS, client_failed, error_of, mapped
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings, producer_options
 from mailboat.journal.kafka_topics import PARTITION
@@ -64,6 +64,7 @@ class _Outcome:
     def __init__(self, count: int) -> None:
         self._missing = count
         self.is_begun = False
+        self.may_be_stored = False
         self.offsets: list[int] = []
         self.error: KafkaError | None = None
         self.is_known = threading.Event()
@@ -79,6 +80,8 @@ class _Outcome:
             self.offsets.append(offset)
         elif self.error is None:
             self.error = error
+        # it was sent, and its answer was not waited for
+        self.may_be_stored |= error is not None and error.code() == KafkaError._PURGE_INFLIGHT
         self._missing -= 1
         if self._missing == 0:
             self.is_known.set()
@@ -235,7 +238,10 @@ class KafkaAppender:
             if self._closing.is_set():
                 raise journal_closed(f"kafka {self._settings.bootstrap_servers}")
             if self._client is None:
-                self._client = _Client(self._settings, self._log)
+                try:
+                    self._client = _Client(self._settings, self._log)
+                except KafkaException as raised:
+                    raise client_failed(raised) from raised
             return self._client
 
     def _give_up(self, client: _Client) -> None:
@@ -277,14 +283,16 @@ class KafkaAppender:
         """The error to raise: a decision of the brokers as it is, anything else as an unknown outcome."""
         if error.code() == _LEFT_BEHIND:
             error = KafkaError(KafkaError._UNKNOWN_PARTITION)
+        is_nothing_stored = not outcome.offsets and not outcome.may_be_stored
         refusal = self._log.refusal()
-        if refusal is not None and not outcome.offsets:
+        if refusal is not None and is_nothing_stored:
             return mapped(refusal, "appending to", topic)
-        if error.code() in DECISIONS and not outcome.offsets:
+        if error.code() in DECISIONS and is_nothing_stored:
             return mapped(error, "appending to", topic)
         reason = (self._log.reason() or error) if error.code() in _GIVEN_UP else error
         confirmed = f"topic {topic} confirmed {len(outcome.offsets)} of {len(records)} records"
-        when = f" within {self._settings.config.append_seconds:g} seconds" if error.code() in _GIVEN_UP else ""
+        has_waited = error.code() in _GIVEN_UP and refusal is None
+        when = f" within {self._settings.config.append_seconds:g} seconds" if has_waited else ""
         return AppendUncertainError(
             f"{confirmed}{when}: {reason.str()}",
             next_step="publish again with the same request id: a message in the log is not sent twice",

@@ -66,6 +66,9 @@ _REFUSED: Final = (
     KafkaError.INVALID_CONFIG,
     KafkaError.INVALID_REQUEST,
     KafkaError.INVALID_RECORD,
+    # Of a topic that keeps the writer's time (CreateTime), where the writer's clock is wrong.
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.TOPIC_DELETION_DISABLED,
     KafkaError.POLICY_VIOLATION,
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -140,6 +143,16 @@ def error_of(raised: KafkaException | BufferError) -> KafkaError:
     # a full queue of a producer is a plain BufferError, with a text in place of an error
     found = raised.args[0] if raised.args else None
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
+
+
+def client_failed(raised: KafkaException) -> JournalUnavailableError:
+    """The error of another client that can't be made: files that it reads are being replaced."""
+    error = error_of(raised)
+    return JournalUnavailableError(
+        f"making another client of the brokers failed: {error.str()}",
+        next_step="check the files of `journal.kafka.tls`: the key must be that of the certificate",
+        kafka=error.name(),
+    )
 
 
 def mapped(error: KafkaError, doing: str, topic: TopicName | None = None) -> MailboatError:

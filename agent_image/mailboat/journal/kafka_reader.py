@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from mailboat.clock import Clock, Deadline
+from mailboat.config.topic_settings import ROOM_BYTES
 from mailboat.errors import JournalUnavailableError, PositionOutOfRangeError, TopicMissingError
-from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, mapped
+from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, client_failed, error_of, mapped
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings, consumer_options
 from mailboat.journal.kafka_topics import PARTITION, KafkaTopics
@@ -42,6 +43,15 @@ _Found = list[tuple[str, bytes | None]] | None
 # interpreter has specialised does not look for that, and its caller falls into the hole; one through `partial` raises.
 _headers_of: Final = partial(Message.headers)
 _UNREADABLE_HEADERS: Final[_Found] = [("(names that are not UTF-8)", None)]
+_TOO_LARGE_HEADERS: Final[Headers] = ((f"(more than {ROOM_BYTES} bytes)", b""),)
+
+
+def _new_consumer(options: dict[str, Any]) -> Consumer:
+    """Raises: JournalUnavailableError."""
+    try:
+        return Consumer(options)
+    except KafkaException as raised:
+        raise client_failed(raised) from raised
 
 
 class KafkaReaderSettings(NamedTuple):
@@ -211,7 +221,7 @@ class KafkaReader:
             epoch: dict[str, Any] = {} if self._leader_epoch is None else {"leader_epoch": self._leader_epoch}
             # New after each error: librdkafka checks no leader epoch at a second assignment, and would go on behind a
             # lost tail.
-            client = Consumer({**consumer_options(self._settings.kafka), **hooks})
+            client = _new_consumer({**consumer_options(self._settings.kafka), **hooks})
             self._messages = _Messages(client, self._changed, self._is_interrupted)
             # Assigned, not subscribed: a group would commit offsets of its own, and the target's position alone counts.
             client.assign([TopicPartition(self._settings.topic, PARTITION, position, **epoch)])
@@ -271,7 +281,7 @@ class KafkaReader:
             while len(records) < limits.max_records:
                 if not fetched and not self._refill(limits.max_records - len(records)):
                     break
-                left_bytes -= len(fetched[0].value)
+                left_bytes -= len(fetched[0].value) + len(fetched[0].key or b"")
                 if left_bytes < 0 and records:
                     break
                 records.append(fetched.popleft())
@@ -439,12 +449,18 @@ class RecordMaker:
                     raise
                 found = _UNREADABLE_HEADERS
             if found != known:
-                known, headers = found, tuple((name, value or b"") for name, value in found or ())
+                known, headers = found, _bounded(tuple((name, value or b"") for name, value in found or ()))
             value, appended_ms = message.value() or b"", message.timestamp()[1]
             values = message.offset(), value, headers, message.key(), appended_ms, message.leader_epoch()
             records.append(tuple.__new__(Record, values))
         self._found, self._headers = known, headers
         return records
+
+
+def _bounded(headers: Headers) -> Headers:
+    """The headers, unless no record of ours has so much: the limits of a read count values and keys alone."""
+    size_bytes = sum(len(name) + len(value) for name, value in headers)
+    return headers if size_bytes <= ROOM_BYTES else _TOO_LARGE_HEADERS
 
 
 # Nothing is fetched ahead but the batch that holds the record.
@@ -503,7 +519,7 @@ class KafkaLookup:
             raise journal_closed(f"kafka {self._settings.bootstrap_servers}")
         if self._consumer is None:
             hooks: dict[str, Any] = {"error_cb": self._log.note, "logger": self._log}
-            self._consumer = Consumer({**consumer_options(self._settings), **_ONE_RECORD, **hooks})
+            self._consumer = _new_consumer({**consumer_options(self._settings), **_ONE_RECORD, **hooks})
         return self._consumer
 
     def _drop(self) -> None:

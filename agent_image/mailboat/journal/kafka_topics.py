@@ -101,7 +101,10 @@ class KafkaTopics:
     """The requests about topics. Close it when done."""
 
     def __init__(self, settings: KafkaSettings, clock: Clock, log: ClientLog) -> None:
-        """Make the clients; they connect on their own; no request is sent yet."""
+        """Make the clients; they connect on their own; no request is sent yet.
+
+        Raises: UsageError: The client library refuses the settings, such as a certificate that it can't read.
+        """
         self._settings = settings
         self._clock = clock
         self._log = log
@@ -109,8 +112,11 @@ class KafkaTopics:
         self._cluster_id: str | None = None
         self._closing = threading.Event()
         hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
-        self._admin = AdminClient({**client_options(settings), **hooks})
-        self._prober = Consumer({**consumer_options(settings), **hooks})
+        try:
+            self._admin = AdminClient({**client_options(settings), **hooks})
+            self._prober = Consumer({**consumer_options(settings), **hooks})
+        except KafkaException as raised:
+            raise mapped(error_of(raised), "making a client of the brokers") from raised
         self._listener = threading.Thread(target=self._listen, name="kafka-listener", daemon=True)
         self._listener.start()
 

@@ -18,7 +18,7 @@ from mailboat.api.archive import BatchRate, JournalFigures, Latency
 from mailboat.api.orders import BenchOrder
 from mailboat.clock import Clock, Deadline
 from mailboat.config.topic_settings import TopicSettings
-from mailboat.errors import JournalUnavailableError, MailboatError
+from mailboat.errors import MailboatError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits
 from mailboat.model.identifiers import TopicName
 
@@ -46,7 +46,7 @@ def measure_journal(journal: Journal, topic_prefix: str, order: BenchOrder, cloc
         # caught: the figures, or the error of the measurement, say more than this one
         try:
             journal.upkeep.delete_topic(topic)
-        except JournalUnavailableError as error:
+        except MailboatError as error:
             _LOG.warning("the topic %s of the measurement may be left: %s", topic, error)
 
 
