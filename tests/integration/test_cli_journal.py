@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.api.archive import MAX_PROBLEMS
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
-from mailboat.errors import StorageFullError
+from mailboat.errors import JournalAccessDeniedError, StorageFullError
 from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.journal.sqlite import SqliteJournal
 from mailboat.maintenance import schedule
 from mailboat.maintenance.schedule import maintain
+from mailboat.model.identifiers import TopicName
 from mailboat.model.messages import TopicRole
+from mailboat.operations.journal_verification import verify_journal
 
 
 @pytest.fixture
@@ -246,6 +250,24 @@ def test_a_subscriber_that_can_not_apply_the_retention_goes_on(full: Any, monkey
     full.do("subscribe", "web", "--until", "caught-up")
     assert len(asked) == 1
     assert full.json("status")["subscribers"][0]["next_offset"] == 4
+
+
+def test_no_more_problems_are_kept_than_are_shown(boat: Any) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        topic = workspace.package_topic
+        workspace.journal.append(topic, [NewRecord(b"x")] * (MAX_PROBLEMS + 1))
+        found = verify_journal(
+            workspace.journal, [topic], workspace.blobs, event_topic=TopicName("event"), reads_blobs=False
+        )
+    assert (found.problem_count, len(found.findings)) == (MAX_PROBLEMS + 1, MAX_PROBLEMS)
+
+
+def test_figures_are_shown_where_their_topic_may_not_be_removed(boat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise JournalAccessDeniedError("deleting is not allowed")
+
+    monkeypatch.setattr(SqliteJournal, "delete_topic", refuse)
+    assert boat.json("journal", "bench", "--rounds", "10", "--seconds", "0.05")["read_per_second"] > 0
 
 
 def test_a_damaged_journal_has_a_name_and_a_way_out(full: Any) -> None:

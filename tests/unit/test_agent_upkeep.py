@@ -11,7 +11,7 @@ from mailboat.blobs.sweep import SweepDecision, new_figures
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import Config
-from mailboat.errors import JournalUnavailableError, TargetBusyError
+from mailboat.errors import JournalUnavailableError, StorageFullError, TargetBusyError
 from mailboat.maintenance import schedule
 from mailboat.maintenance.blob_sweep import SweepReport
 from mailboat.maintenance.schedule import UpkeepFigures, maintain, sweep_closed_target
@@ -49,6 +49,24 @@ def test_upkeep_is_due_after_the_clock_was_years_ahead(workspace: Workspace) -> 
             os.utime(mark, (ahead, ahead))
         maintain(workspace)
     assert [mark.stat().st_mtime for mark in marks] == [workspace.clock.now().timestamp()]
+
+
+def test_blobs_are_swept_although_the_retention_fails(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk: the journal needs room to remove anything, the sweep needs none."""
+
+    def refuse(_: Workspace) -> int:
+        raise StorageFullError("no space is left")
+
+    swept: list[int] = []
+
+    def sweep(_: Workspace) -> SweepReport:
+        swept.append(1)
+        return SweepReport(new_figures(), messages=0, snapshots=0, references=0)
+
+    monkeypatch.setattr(schedule, "remove_expired", refuse)
+    with workspace, pytest.raises(StorageFullError):
+        maintain(workspace, sweep)
+    assert swept == [1]
 
 
 def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(workspace: Workspace) -> None:

@@ -199,9 +199,9 @@ class JournalArchive:
                 event_topic=workspace.topic(TopicRole.EVENT),
                 reads_blobs=reads_blobs,
             )
-            findings = [*found.findings, *position_findings(workspace)]
-        problems = tuple(findings[:MAX_PROBLEMS])
-        return VerificationView(found.record_count, len(found.problems), reads_blobs, len(findings), problems)
+            positions = list(position_findings(workspace))
+        count, problems = found.problem_count + len(positions), (*found.findings, *positions)[:MAX_PROBLEMS]
+        return VerificationView(found.record_count, len(found.problems), reads_blobs, count, problems)
 
     def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
         workspace, kind = self._workspace, TopicRole(role)

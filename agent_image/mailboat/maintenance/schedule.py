@@ -88,11 +88,19 @@ def maintain(workspace: Workspace, sweep: Sweep | None = None, figures: UpkeepFi
         counted.count_expired(remove_expired(workspace))
         return True
 
-    if not workspace.journal.upkeep.is_automatic:
-        _when_due(workspace, _MARK, MAINTENANCE_SECONDS, expire)
-    sweep_seconds = workspace.home.config.blobs.sweep_seconds
-    if sweep is not None and sweep_seconds is not None:
-        _when_due(workspace, _SWEPT_MARK, sweep_seconds, lambda: _sweep_store(workspace, sweep, counted))
+    def sweep_store() -> None:
+        sweep_seconds = workspace.home.config.blobs.sweep_seconds
+        if sweep is not None and sweep_seconds is not None:
+            _when_due(workspace, _SWEPT_MARK, sweep_seconds, lambda: _sweep_store(workspace, sweep, counted))
+
+    try:
+        if not workspace.journal.upkeep.is_automatic:
+            _when_due(workspace, _MARK, MAINTENANCE_SECONDS, expire)
+    except MailboatError:
+        # On a full disk the journal can't remove anything, and the sweep still can.
+        sweep_store()
+        raise
+    sweep_store()
 
 
 def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:

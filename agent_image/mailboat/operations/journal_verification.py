@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mailboat.api.archive import ProblemView
+from mailboat.api.archive import MAX_PROBLEMS, ProblemView
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.clock import SystemClock
@@ -42,7 +42,8 @@ def verify_journal(
     for topic in topics:
         for record in check.records(topic):
             check.record(topic, record, is_event=topic == event_topic)
-    check.findings.extend(ProblemView(TopicName("*"), None, text) for text in journal.upkeep.find_damage())
+    for text in journal.upkeep.find_damage():
+        check.complain(TopicName("*"), None, text)
     return check
 
 
@@ -50,7 +51,8 @@ class JournalCheck:
     """One verification.
 
     Attributes:
-        findings: What is wrong.
+        problem_count: How much is wrong.
+        findings: What is wrong, as much of it as is shown.
         record_count: Records that were checked.
         problems: The problem of each blob that was checked, by its digest; None: it is as it should be.
     """
@@ -58,14 +60,18 @@ class JournalCheck:
     def __init__(self, journal: Journal, blobs: BlobStore, *, reads_blobs: bool) -> None:
         """Nothing was checked yet."""
         self._journal = journal
+        self.problem_count = 0
         self.findings: list[ProblemView] = []
         self.record_count = 0
         self.problems: dict[bytes, str | None] = {}
         self._blobs = blobs
         self._reads_blobs = reads_blobs
 
-    def _complain(self, topic: TopicName, offset: Offset | None, problem: str) -> None:
-        self.findings.append(ProblemView(topic, offset, problem))
+    def complain(self, topic: TopicName, offset: Offset | None, problem: str) -> None:
+        """Count a problem. Only those that are shown are kept, as anyone may fill a topic with them."""
+        self.problem_count += 1
+        if len(self.findings) < MAX_PROBLEMS:
+            self.findings.append(ProblemView(topic, offset, problem))
 
     def records(self, topic: TopicName) -> Iterator[Record]:
         """The records of a topic, also those behind a hole; the journal itself says whether it may have holes."""
@@ -76,14 +82,14 @@ class JournalCheck:
             try:
                 for record in records_of(self._journal, topic, begin):
                     if record.offset <= previous:
-                        self._complain(topic, record.offset, f"comes after offset {previous}")
+                        self.complain(topic, record.offset, f"comes after offset {previous}")
                     previous = record.offset
                     yield record
             except JournalCorruptError as error:
                 missing, resumes = error.where.get("offset"), error.where.get("resumes")
                 if not isinstance(missing, int) or not isinstance(resumes, int):
                     raise
-                self._complain(topic, Offset(missing), error.message)
+                self.complain(topic, Offset(missing), error.message)
                 start = Offset(resumes)
 
     def record(self, topic: TopicName, record: Record, *, is_event: bool) -> None:
@@ -97,7 +103,7 @@ class JournalCheck:
         except MailboatError as error:
             problems = [str(error)]
         for problem in problems:
-            self._complain(topic, record.offset, problem)
+            self.complain(topic, record.offset, problem)
 
     def _problems_of(self, message: PackageMessage, topic: TopicName, record: Record) -> Iterator[str]:
         if message.payload is not None:
