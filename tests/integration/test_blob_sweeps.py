@@ -27,7 +27,7 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.messages import encode_message
-from support.s3_server import ADMIN, S3Server
+from support.s3_server import ADMIN, S3Server, ignore_server_time
 
 LARGE = os.urandom(200_000)
 OLD = timedelta(days=2)
@@ -41,9 +41,10 @@ class Later(SystemClock):
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.server("s3_server"))])
-def home(boat: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+def home(boat: Any, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home with one package whose binary is in the blob store, and one orphan beside it."""
     if request.param == "s3":
+        ignore_server_time(monkeypatch)
         server: S3Server = request.getfixturevalue("s3_server")
         use_bucket(boat.home, server, f"{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]}/")
     (tmp_path / "site").mkdir()

@@ -19,7 +19,7 @@ from mailboat.maintenance.blob_sweep import sweep
 from mailboat.operations.stored_snapshots import restore_stored, store_snapshot, stored_snapshot
 from mailboat.testing.clocks import ManualClock
 from support.engines import digest_of
-from support.s3_server import ADMIN, S3Server
+from support.s3_server import ADMIN, S3Server, ignore_server_time
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.server("s3_server"))])
@@ -109,7 +109,10 @@ def test_a_document_that_cannot_be_read_hides_no_other_snapshot(home: Path, boat
     assert "SnapshotCorrupt" in boat.do("content", "snapshots").out
 
 
-def test_a_sweep_keeps_what_a_name_stands_for_and_removes_what_it_stood_for(home: Path, tmp_path: Path) -> None:
+def test_a_sweep_keeps_what_a_name_stands_for_and_removes_what_it_stood_for(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignore_server_time(monkeypatch)
     with Workspace(Home(home)) as workspace:
         first = store_snapshot(f"files:{tmp_path / 'first'}", "edge", workspace).stored
         second = store_snapshot(f"generations:{tmp_path / 'second'}", "edge", workspace).stored
@@ -119,6 +122,18 @@ def test_a_sweep_keeps_what_a_name_stands_for_and_removes_what_it_stood_for(home
         assert (report.snapshots, report.removed) == (1, 1)
         assert workspace.blobs.stat(first.digest) is None
         assert workspace.blobs.stat(second.digest) is not None
+
+
+def test_a_snapshot_whose_blob_is_gone_is_stored_again(home: Path, tmp_path: Path) -> None:
+    target = f"files:{tmp_path / 'first'}"
+    with Workspace(Home(home)) as workspace:
+        first = store_snapshot(target, "edge", workspace).stored
+        assert not store_snapshot(target, "edge", workspace).is_new
+        workspace.blobs.delete(first.digest)
+        again = store_snapshot(target, "edge", workspace)
+        assert again.is_new
+        assert workspace.blobs.stat(again.stored.digest) is not None
+        assert stored_snapshot(workspace.blobs, "edge") == again.stored
 
 
 def test_storing_and_restoring_tell_their_phases_and_bytes(home: Path, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from mailboat.errors import RetryableError, UsageError
 from support.free_ports import LOOPBACK, free_ports, until_parent_ends
 
 if TYPE_CHECKING:
+    import pytest
     from types_boto3_s3 import S3Client
 
 ADMIN: Final = S3Keys("admin", "admin-secret")
@@ -236,6 +237,11 @@ class S3Server:
                 raise
             return False
         return True
+
+
+def ignore_server_time(patch: pytest.MonkeyPatch) -> None:
+    """Let sweeps count ages by the clock of the test alone: that of the server can't be set ahead."""
+    patch.setattr("mailboat.blobs.s3_sweep._is_older", lambda stored_at, limit, *_: stored_at < limit)
 
 
 def _identities() -> dict[str, object]:

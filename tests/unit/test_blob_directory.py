@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import io
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,44 @@ def test_only_old_drafts_of_killed_writers_are_removed(tmp_path: Path, clock: Ma
     DirectoryBlobStore(tmp_path, clock)
     assert not old.exists()
     assert young.exists()
+
+
+def test_a_store_that_is_mounted_read_only_opens_with_an_old_draft(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = DirectoryBlobStore(tmp_path, clock).put(io.BytesIO(CONTENT))
+    draft = tmp_path / "drafts" / "old"
+    draft.write_bytes(b"half a blo")
+    os.utime(draft, (0, 0))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        assert DirectoryBlobStore(tmp_path, clock).stat(DIGEST) == info
+    assert draft.exists()
+
+
+@pytest.mark.parametrize("part", [".", "sha256"])
+def test_no_blob_is_missing_in_a_store_that_is_not_there(tmp_path: Path, clock: ManualClock, part: str) -> None:
+    """As where its volume is no longer mounted: a package whose blob is missing is given up in the end."""
+    store = DirectoryBlobStore(tmp_path / "blobs", clock)
+    store.put(io.BytesIO(CONTENT))
+    (tmp_path / "blobs" / part).resolve().rename(tmp_path / "away")
+    looks: list[Callable[[], object]] = [lambda: store.open(DIGEST, len(CONTENT)), lambda: store.stat(DIGEST)]
+    for look in looks:
+        with pytest.raises(RetryableError, match="can't be used for blobs") as raised:
+            look()
+        assert type(raised.value) is RetryableError
+
+
+def test_files_that_no_document_can_be_named_as_are_not_listed(store: DirectoryBlobStore, tmp_path: Path) -> None:
+    """NFS keeps a file that is replaced while it is open as `.nfs…`; a sweep reads all documents that are listed."""
+    store.documents.write("edge", b"document")
+    for name in (".nfs000000000001", "a b", "x" * 64):
+        (tmp_path / "documents" / name).write_bytes(b"")
+    assert store.documents.names() == ["edge"]
 
 
 def test_files_without_a_blobs_name_are_not_listed(store: DirectoryBlobStore, tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ def test_an_unknown_section_without_a_near_one_is_refused_with_all_that_are_know
         ({"publisher": {"throttle": 3}}, "publisher.throttle is not a mapping"),
         ({"journal": {"path": None}}, "journal.path can't be null"),
         ({"journal": {"path": 3}}, "journal.path is 3, but must be a string"),
+        ({"blobs": {"grace_seconds": 0}}, "blobs.grace_seconds is 0, the smallest allowed is 3600"),
         ({"publisher": {"inline_package_bytes": "1"}}, "inline_package_bytes is '1', but must be an integer"),
         ({"publisher": {"inline_package_bytes": True}}, "inline_package_bytes is True, but must be an integer"),
         ({"publisher": {"inline_package_bytes": 1.5}}, "inline_package_bytes is 1.5, but must be an integer"),

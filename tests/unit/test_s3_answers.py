@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import random
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError, IncompleteReadError
-from mailboat.blobs.s3 import S3Documents
+from mailboat.blobs.s3 import S3BlobStore, S3Documents
 from mailboat.blobs.s3_connection import S3Connection, answer_check, check_answer
+from mailboat.blobs.s3_sweep import read_announcement
 from mailboat.config.storage import S3Config
 from mailboat.errors import BlobStoreUnavailableError
 from mailboat.testing.clocks import ManualClock, SkippingClock
@@ -83,3 +87,80 @@ def test_document_replaced_while_it_is_read_is_not_a_mixture_of_two(monkeypatch:
     with pytest.raises(BlobStoreUnavailableError, match="replaced meanwhile"):
         S3Documents(connection, "documents/").read("users")
     connection.close()
+
+
+class Markers:
+    """A bucket in which a tool has marked the folders."""
+
+    def list_objects_v2(self, **request: str) -> dict[str, object]:
+        keys = ("documents/", "documents/a/", "documents/edge", "journals/", "journals/cluster%2Ftopic")
+        found = [{"Key": key} for key in keys if key.startswith(request["Prefix"])]
+        return {"IsTruncated": False, "Contents": found}
+
+    def close(self) -> None:
+        pass
+
+
+def test_marker_of_a_folder_is_neither_a_document_nor_a_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mailboat.blobs.s3_connection.new_client", lambda *_: Markers())
+    clock = SkippingClock()
+    with closing(S3BlobStore(S3Connection(S3Config("bucket"), clock, random.Random(0)), clock)) as store:
+        assert store.documents.names() == ["edge"]
+        assert store.users() == ["cluster/topic"]
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ANSWERED = {"HTTPStatusCode": 200, "HTTPHeaders": {"date": format_datetime(NOW, usegmt=True)}}
+
+
+class Swept:
+    """A bucket with one blob and one upload, both begun an hour ago by the server's clock."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def put_object(self, **_: object) -> dict[str, object]:
+        return {}
+
+    def head_object(self, **_: object) -> dict[str, object]:
+        return {"LastModified": NOW - timedelta(hours=1), "ResponseMetadata": ANSWERED}
+
+    def list_multipart_uploads(self, **_: object) -> dict[str, object]:
+        upload = {"Key": "upload", "UploadId": "1", "Initiated": NOW - timedelta(hours=1)}
+        return {"Uploads": [upload], "IsTruncated": False, "ResponseMetadata": ANSWERED}
+
+    def delete_objects(self, **_: object) -> dict[str, object]:
+        self.removed.append("blob")
+        return {}
+
+    def abort_multipart_upload(self, **_: object) -> None:
+        self.removed.append("upload")
+
+    def delete_object(self, **_: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("ahead", [timedelta(), timedelta(days=7)], ids=["right", "a week ahead"])
+@pytest.mark.parametrize(("grace", "removed"), [(timedelta(hours=2), []), (timedelta(minutes=30), ["blob", "upload"])])
+def test_sweep_by_a_wrong_clock_keeps_what_is_young_by_that_of_the_server(
+    monkeypatch: pytest.MonkeyPatch, ahead: timedelta, grace: timedelta, removed: list[str]
+) -> None:
+    bucket, clock = Swept(), SkippingClock(NOW + ahead)
+    monkeypatch.setattr("mailboat.blobs.s3_connection.new_client", lambda *_: bucket)
+    with closing(S3BlobStore(S3Connection(S3Config("bucket"), clock, random.Random(0)), clock)) as store:
+        assert store.remove_unrenewed([bytes(32)], clock.now() - grace) == removed.count("blob")
+        assert store.abandon_uploads(clock.now() - grace) == removed.count("upload")
+    assert bucket.removed == removed
+
+
+def test_announcement_that_no_sweep_wrote_is_not_read_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = io.BytesIO(b"x")
+    bucket = SimpleNamespace(get_object=lambda **_: {"ContentLength": 5 << 30, "Body": body}, close=lambda: None)
+    monkeypatch.setattr("mailboat.blobs.s3_connection.new_client", lambda *_: bucket)
+    connection = S3Connection(S3Config("bucket"), SkippingClock(), random.Random(0))
+    with closing(connection), pytest.raises(BlobStoreUnavailableError, match="no sweep wrote"):
+        read_announcement(connection)
+    assert body.closed

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from typing import BinaryIO, Final
 
 from mailboat.blobs.port import Digest
 from mailboat.errors import BlobCorruptError, BlobMissingError, UsageError
 from mailboat.model.content_hash import ContentHash
+from mailboat.model.identifiers import is_agent_name
 
 CHUNK_BYTES: Final = 1024 * 1024
 DIGEST_BYTES: Final = 32
@@ -29,6 +31,14 @@ def digest_named(name: str) -> Digest | None:
         return None
     # `fromhex` accepts capitals and spaces: two names of one digest would be two blobs of one content.
     return digest if len(digest) == DIGEST_BYTES and digest.hex() == name else None
+
+
+def document_names(entries: Iterable[str], prefix: str = "") -> list[str]:
+    """Those of the entries of a store's folder that a document can have as its name and that begin so, in order.
+
+    Others are put there by file systems and tools: markers of folders, files that NFS keeps while they are open.
+    """
+    return sorted(entry for entry in entries if entry.startswith(prefix) and is_agent_name(entry))
 
 
 def check_expected(digest: Digest, expected: Digest | None) -> None:

@@ -27,12 +27,13 @@ from mailboat.blobs.checked_content import (
     check_expected,
     checked_stream,
     digest_named,
+    document_names,
 )
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
 from mailboat.clock import Clock, moment_of
 from mailboat.durable_file import Draft
-from mailboat.errors import MailboatError
+from mailboat.errors import MailboatError, StorageReadOnlyError
 from mailboat.folder_handle import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
@@ -78,7 +79,7 @@ class DirectoryDocuments:
 
     def names(self, prefix: str = "") -> Sequence[str]:
         with mapped_disk_errors(self._store), suppress(FileNotFoundError), self._folder() as folder:
-            return sorted(name for name in folder.names() if name.startswith(prefix))
+            return document_names(folder.names(), prefix)
         return ()
 
     def remove(self, name: str) -> bool:
@@ -150,7 +151,9 @@ class DirectoryBlobStore:
             with self._store() as store:
                 store.make_folder(_DRAFTS).close()
                 store.make_folder(_ALGORITHM, self._folder_mode).close()
-        self.abandon_uploads(clock.now() - timedelta(seconds=_LEFTOVER_SECONDS))
+        # who mounts the store read-only leaves them to the publishers
+        with suppress(StorageReadOnlyError):
+            self.abandon_uploads(clock.now() - timedelta(seconds=_LEFTOVER_SECONDS))
 
     @property
     def description(self) -> str:
@@ -187,6 +190,8 @@ class DirectoryBlobStore:
                 with self._part(check_digest(digest)) as part:
                     source = part.open_file(digest.hex())
             except FileNotFoundError:
+                # A volume that is no longer mounted: no package is given up for that.
+                self._check_is_there()
                 raise blob_missing(digest, self.description) from None
             stored_bytes = os.fstat(source.fileno()).st_size
         # A wrong length costs nothing to find here; the stream would report it after all of the blob was read.
@@ -196,9 +201,11 @@ class DirectoryBlobStore:
         return checked_stream(cast("BinaryIO", source), digest, length_bytes)
 
     def stat(self, digest: Digest) -> BlobInfo | None:
-        with mapped_disk_errors(self._folder), suppress(FileNotFoundError), self._part(check_digest(digest)) as part:
-            found = part.status(digest.hex())
-            return None if found is None else _info(digest, found)
+        with mapped_disk_errors(self._folder):
+            with suppress(FileNotFoundError), self._part(check_digest(digest)) as part:
+                found = part.status(digest.hex())
+                return None if found is None else _info(digest, found)
+            self._check_is_there()
         return None
 
     def list(self) -> Iterator[BlobInfo]:
@@ -258,6 +265,11 @@ class DirectoryBlobStore:
 
     def _store(self) -> FolderHandle:
         return FolderHandle.open(str(self._folder))
+
+    def _check_is_there(self) -> None:
+        """See that the store itself exists. Raises: OSError."""
+        with self._store() as store:
+            store.folder(_ALGORITHM).close()
 
     @contextmanager
     def _part(self, digest: Digest) -> Iterator[FolderHandle]:

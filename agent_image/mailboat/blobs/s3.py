@@ -26,6 +26,7 @@ from mailboat.blobs.checked_content import (
     check_expected,
     checked_stream,
     digest_named,
+    document_names,
 )
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
@@ -163,12 +164,13 @@ class S3BlobStore:
         )
 
     def abandon_uploads(self, begun_before: datetime) -> int:
-        return abandon_uploads(self._connection, _FOLDER, begun_before)
+        return abandon_uploads(self._connection, _FOLDER, begun_before, self._clock)
 
     def users(self) -> Sequence[str]:
         prefix = f"{self._connection.config.prefix}{_USERS}"
         found = _listed(self._connection, "listing the journals", prefix)
-        return sorted(unquote(entry["Key"].removeprefix(prefix)) for entry in found)
+        # without a name it is the marker that some tools make of a folder
+        return sorted(unquote(name) for entry in found if (name := entry["Key"].removeprefix(prefix)))
 
     def forget_user(self, user: str) -> None:
         place = self._user_place(user)
@@ -368,7 +370,7 @@ class S3Documents:
     def names(self, prefix: str = "") -> Sequence[str]:
         """See `NamedDocuments.names`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
         found = _listed(self._connection, "listing the documents", f"{self._folder}{prefix}")
-        return sorted(entry["Key"].removeprefix(self._folder) for entry in found)
+        return document_names(entry["Key"].removeprefix(self._folder) for entry in found)
 
     def remove(self, name: str) -> bool:
         """See `NamedDocuments.remove`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""

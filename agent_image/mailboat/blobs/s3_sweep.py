@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.blobs.port import Digest
@@ -35,11 +36,16 @@ from mailboat.errors import BlobStoreUnavailableError
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
-    from types_boto3_s3.type_defs import GetObjectOutputTypeDef, ListMultipartUploadsOutputTypeDef
+    from types_boto3_s3.type_defs import (
+        GetObjectOutputTypeDef,
+        ListMultipartUploadsOutputTypeDef,
+        ResponseMetadataTypeDef,
+    )
 
 ANNOUNCEMENT: Final = "sweeping"
 LEASE_SECONDS: Final = 180.0
 AT_ONCE: Final = 1000  # the most that S3 deletes by one request
+_ANNOUNCEMENT_BYTES: Final = 128 * 1024  # a thousand digests take half of it
 _POLL_SECONDS: Final = 0.25
 # Part of `CONNECTIONS`: with more, urllib3 would open connections and throw them away.
 _CHECK_THREADS: Final = 8
@@ -95,7 +101,7 @@ def remove_unrenewed(
     )
 
 
-def abandon_uploads(connection: S3Connection, folder: str, begun_before: datetime) -> int:
+def abandon_uploads(connection: S3Connection, folder: str, begun_before: datetime, clock: Clock) -> int:
     """Abort the uploads of killed processes; how many."""
     place: dict[str, Any] = {"Bucket": connection.config.bucket, "Prefix": f"{connection.config.prefix}{folder}"}
     count = 0
@@ -103,7 +109,7 @@ def abandon_uploads(connection: S3Connection, folder: str, begun_before: datetim
         page = connection.call("listing unfinished uploads", partial(_list_uploads, place))
         for upload in page.get("Uploads", []):
             # Younger ones may be under way in another process.
-            if upload["Initiated"] < begun_before:
+            if _is_older(upload["Initiated"], begun_before, server_time(connection, page["ResponseMetadata"]), clock):
                 count += abort_upload(connection, upload["Key"], upload["UploadId"])
         if not page["IsTruncated"]:
             return count
@@ -121,15 +127,27 @@ def read_announcement(connection: S3Connection) -> Announcement | None:
     except RequestAnsweredError:
         return None
     sweeper, *digests = body.decode(errors="replace").split("\n")
+    # Both times are the server's: clocks of sweepers and publishers may differ by more than a lease.
+    age = server_time(connection, found["ResponseMetadata"]) - found["LastModified"]
+    return Announcement(sweeper, frozenset(digests), found["ETag"], age.total_seconds())
+
+
+def server_time(connection: S3Connection, metadata: ResponseMetadataTypeDef) -> datetime:
+    """When the server answered, by its own clock. Raises: BlobStoreUnavailableError."""
     try:
-        now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-        # Both times are the server's: clocks of sweepers and publishers may differ by more than a lease.
-        age_seconds = (now - found["LastModified"]).total_seconds()
+        return parsedate_to_datetime(metadata["HTTPHeaders"]["date"])
     except (KeyError, TypeError, ValueError) as error:
         raise BlobStoreUnavailableError(
             f"{connection.config.description} answers without a time, which sweeps need", next_step=_DATE_STEP
         ) from error
-    return Announcement(sweeper, frozenset(digests), found["ETag"], age_seconds)
+
+
+def _is_older(stored_at: datetime, limit: datetime, server_now: datetime, clock: Clock) -> bool:
+    """Whether something is older than the limit, by this process' clock and by the server's.
+
+    By the first alone, all that was just stored would be old where it is ahead.
+    """
+    return stored_at < limit and server_now - stored_at > clock.now() - limit
 
 
 class _Turn:
@@ -137,6 +155,7 @@ class _Turn:
 
     def __init__(self, connection: S3Connection, clock: Clock) -> None:
         self._connection = connection
+        self._clock = clock
         self._bucket = connection.config.bucket
         self._place: dict[str, Any] = {
             "Bucket": self._bucket,
@@ -151,8 +170,8 @@ class _Turn:
         self._announce(keys.values())
         with ThreadPoolExecutor(_CHECK_THREADS, thread_name_prefix="sweep") as pool:
             # after the announcement: this sees a renewal before it, and a publisher that renews after it waits
-            ages = pool.map(self._stored_at, keys)
-        old = [key for key, stored_at in zip(keys, ages, strict=True) if stored_at and stored_at < stored_before]
+            are_old = pool.map(lambda key: self._is_old(key, stored_before), keys)
+        old = list(compress(keys, are_old))
         if self._deleting.is_over():
             self._take_back()
             raise BlobStoreUnavailableError("the blob store was too slow for a sweep; nothing was deleted this time")
@@ -184,14 +203,15 @@ class _Turn:
             return False
         return True
 
-    def _stored_at(self, key: str) -> datetime | None:
+    def _is_old(self, key: str, stored_before: datetime) -> bool:
         try:
             found = self._connection.call(
                 f"looking for {key}", lambda client: client.head_object(Bucket=self._bucket, Key=key)
             )
         except RequestAnsweredError:
-            return None
-        return found["LastModified"]
+            return False
+        server_now = server_time(self._connection, found["ResponseMetadata"])
+        return _is_older(found["LastModified"], stored_before, server_now, self._clock)
 
     def _delete(self, keys: Sequence[str]) -> list[str]:
         answer = self._connection.call(
@@ -212,4 +232,11 @@ class _Turn:
 def _read(client: S3Client, connection: S3Connection) -> tuple[GetObjectOutputTypeDef, bytes]:
     config = connection.config
     found = client.get_object(Bucket=config.bucket, Key=f"{config.prefix}{ANNOUNCEMENT}")
+    # any program may write it
+    if found["ContentLength"] > _ANNOUNCEMENT_BYTES:
+        found["Body"].close()
+        raise BlobStoreUnavailableError(
+            f"{config.description}: {ANNOUNCEMENT} has {found['ContentLength']} bytes, which no sweep wrote",
+            next_step="find out what else writes to the bucket, and remove the object",
+        )
     return found, found["Body"].read()

@@ -149,7 +149,8 @@ class BlobsConfig(Section):
         float,
         Setting(
             "Minimum age of unreferenced blobs that a sweep removes: longer than any publication.",
-            minimum=0,
+            # A blob is stored before the message that refers to it: a sweep in between would remove it.
+            minimum=3600,
         ),
     ] = DAY_SECONDS
     sweep_seconds: Annotated[

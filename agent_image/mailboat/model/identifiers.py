@@ -37,9 +37,14 @@ _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 SLING_ID_LENGTH: Final = 36
 
 
+def is_agent_name(text: str) -> bool:
+    """Whether an agent may have that name."""
+    return _AGENT_NAME.match(text) is not None
+
+
 def parse_agent_name(text: str) -> AgentName:
     """Check an agent's name. Raises: UsageError."""
-    if not _AGENT_NAME.match(text):
+    if not is_agent_name(text):
         raise UsageError(
             f"{text!r} is not an agent name: 1 to 63 letters, digits, '.', '_' or '-', no dash at the ends"
         )

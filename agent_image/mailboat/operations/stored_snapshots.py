@@ -162,7 +162,7 @@ def store_snapshot(
     parse_agent_name(name)
     before = None if is_forced else _read(workspace.blobs, name)
     # Several members of a pool may keep one name: the one that is furthest wins, and the others store nothing.
-    if before is not None and _stands_as_far(before, name, _position_of(target), target):
+    if before is not None and _is_enough(before, name, _position_of(target), target, workspace.blobs):
         return StoreResult(before, is_new=False)
     with _room(workspace) as folder:
         file = folder / "snapshot"
@@ -171,21 +171,22 @@ def store_snapshot(
         stored = _put(workspace.blobs, file, taken.head, phases)
     # Again: the copy may have taken hours, and another member may have moved the name further meanwhile.
     now = None if is_forced else _read(workspace.blobs, name)
-    if now is not None and _stands_as_far(now, name, stored.position, target):
+    if now is not None and _is_enough(now, name, stored.position, target, workspace.blobs):
         return StoreResult(now, is_new=False)
     # the blob before its name: a crash in between leaves a blob without a name, which a sweep removes
     workspace.blobs.documents.write(name, _encoded(stored))
     return StoreResult(stored, is_new=True)
 
 
-def _stands_as_far(stored: StoredSnapshot, name: str, position: Position, target: str) -> bool:
+def _is_enough(stored: StoredSnapshot, name: str, position: Position, target: str, blobs: BlobStore) -> bool:
     """Whether a name needs no snapshot of this position. Raises: UsageError: the name stands for another log's."""
     if position.identity != stored.position.identity:
         raise UsageError(
             f"{PLACE}{name} is of another journal, {stored.position.identity}; {target} is of {position.identity}",
             next_step="another name, or --force to replace it",
         )
-    return position.next_offset <= stored.next_offset
+    # A blob that something else removed, such as a rule of the bucket, would be missed at the restore only.
+    return position.next_offset <= stored.next_offset and blobs.stat(stored.digest) is not None
 
 
 def restore_stored(
