@@ -15,12 +15,13 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.journal.spec import Journal, JournalTopics
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.topic.plan import CompetingTopics, topic_name
 from mailboat_operator.kinds.topic.spec import JournalRole, Topic
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Hashable)
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 Place = tuple[str, str]
 """Namespace and name of an object."""
@@ -42,9 +43,16 @@ class _Claim(Frozen):
 class _Lead(Frozen):
     """Where a Journal leads to."""
 
-    prefix: str
+    topics: JournalTopics
     cluster_id: str | None
     servers: frozenset[str]
+
+    @property
+    def own_names(self) -> Iterator[tuple[str, JournalRole]]:
+        """The names that the Journal gives single topics, with their roles."""
+        names = self.topics.names
+        found = ((getattr(names, role, None), role) for role in JournalRole)
+        return ((name, role) for name, role in found if name is not None)
 
 
 class TopicClaims:
@@ -56,6 +64,7 @@ class TopicClaims:
         self._by_last_name: dict[str, set[Place]] = {}
         self._reclaimed: dict[Place, set[Place]] = {}
         self._leads: dict[Place, _Lead] = {}
+        self._own_names: dict[str, set[tuple[Place, JournalRole]]] = {}
 
     def saw(self, manifest: Mapping[str, Any], *, is_gone: bool = False) -> None:
         """Record a Topic or Journal that was seen or deleted; others and undecodable ones claim nothing."""
@@ -74,7 +83,10 @@ class TopicClaims:
             if claim.is_reclaimed:
                 self._reclaimed.setdefault(claim.journal, set()).add(claim.place)
         elif isinstance(found, Journal):
-            self._leads[_place(found.metadata)] = _lead_of(found)
+            place, lead = _place(found.metadata), _lead_of(found)
+            self._leads[place] = lead
+            for name, role in lead.own_names:
+                self._own_names.setdefault(name, set()).add((place, role))
 
     def rivals(self, topic: Topic, journal: Journal) -> CompetingTopics:
         """The other Topics that claim the topic, without those that are being deleted."""
@@ -102,30 +114,35 @@ class TopicClaims:
         return bool(self._reclaimed.get(journal))
 
     def _claims_of(self, name: str, lead: _Lead) -> Iterator[_Claim]:
-        for last_name in (name, *(str(role) for role in JournalRole if name.endswith(role))):
+        # a topic of a role has that as the end of its name, or a name that its Journal gives it
+        named = {role for _, role in self._own_names.get(name, ())}
+        roles = (str(role) for role in JournalRole if name.endswith(role) or role in named)
+        for last_name in dict.fromkeys((name, *roles)):
             for place in sorted(self._by_last_name.get(last_name, ())):
                 claim = self._claims[place]
                 theirs = self._leads.get(claim.journal)
                 if theirs is None or not _are_one(theirs, lead):
                     continue
-                if name == (f"{theirs.prefix}{last_name}" if claim.has_role else last_name):
+                if name == (theirs.topics.name_of(JournalRole(last_name)) if claim.has_role else last_name):
                     yield claim
 
     def _forget(self, manifest: Mapping[str, Any]) -> None:
         place = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         if manifest["kind"] == "Journal":
-            self._leads.pop(place, None)
+            lead = self._leads.pop(place, None)
+            for name, role in [] if lead is None else [*lead.own_names]:
+                _drop(self._own_names, name, (place, role))
         elif manifest["kind"] == "Topic" and place in self._claims:
             claim = self._claims.pop(place)
             _drop(self._by_last_name, claim.last_name, place)
             _drop(self._reclaimed, claim.journal, place)
 
 
-def _drop(index: dict[K, set[Place]], key: K, place: Place) -> None:
-    """Take a place out of an index, and its entry with the last one: names come and go for as long as we run."""
-    places = index.get(key, set())
-    places.discard(place)
-    if not places:
+def _drop(index: dict[K, set[V]], key: K, value: V) -> None:
+    """Take a value out of an index, and its entry with the last one: names come and go for as long as we run."""
+    values = index.get(key, set())
+    values.discard(value)
+    if not values:
         index.pop(key, None)
 
 
@@ -144,7 +161,7 @@ def _claim_of(topic: Topic) -> _Claim:
 
 def _lead_of(journal: Journal) -> _Lead:
     spec = journal.spec
-    return _Lead(spec.topics.prefix or "", journal.status.cluster_id, frozenset(spec.kafka.bootstrap_servers))
+    return _Lead(spec.topics, journal.status.cluster_id, frozenset(spec.kafka.bootstrap_servers))
 
 
 def _place(metadata: Metadata) -> Place:

@@ -20,6 +20,7 @@ from mailboat_operator.kinds.topic import controller
 from mailboat_operator.plan.actions import RECLAIM_SECONDS, DeleteTopic, Hold, Plan, RecordEvent, TopicFound
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
+from mailboat_operator.topic_claims import TopicClaims
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -199,3 +200,44 @@ def test_a_topic_of_another_cluster_is_neither_created_nor_deleted() -> None:
     plan = asyncio.run(planned(around, TOPIC))
     assert (plan.actions, told(plan)[1]) == ((), "ClusterReplaced")
     assert reports(plan_of_deletion(deleted_topic(), journal, LateBrokers(0))) == ["TopicRetained"]
+
+
+def claims_of(*objects: tuple[str, str, dict[str, Any]]) -> TopicClaims:
+    """Claims of Journals and of their package Topics, each in a namespace of its own, the first one the oldest."""
+    claims = TopicClaims()
+    for number, (kind, namespace, spec) in enumerate(objects):
+        made_at = f"2026-01-01T00:00:{number:02}Z"
+        head = {"name": "main", "namespace": namespace, "uid": namespace, "creationTimestamp": made_at}
+        claims.saw({"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": head, "spec": spec})
+    return claims
+
+
+def owner_of(claims: TopicClaims, spec: dict[str, Any], topics: dict[str, Any]) -> tuple[str, str] | None:
+    """The older Topic that has the topic of a Topic of the namespace `ours`, of a Journal with these topics."""
+    journal = stored("Journal", "main", {**JOURNAL_SPEC, "topics": topics})
+    topic = stored("Topic", "main", {"journalRef": {"name": "main"}, **spec})
+    younger = replace(topic.metadata, namespace="ours", created_at=datetime(2026, 2, 1, tzinfo=UTC))
+    return claims.rivals(replace(topic, metadata=younger), journal).owner
+
+
+JOURNAL_SPEC: dict[str, Any] = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
+OF_PACKAGES: dict[str, Any] = {"journalRef": {"name": "main"}, "role": "package"}
+
+
+def test_a_topic_with_a_name_of_its_own_is_claimed_by_that_name_alone() -> None:
+    named = {"names": {"package": "content"}}
+    claims = claims_of(("Journal", "a", {**JOURNAL_SPEC, "topics": named}), ("Topic", "a", OF_PACKAGES))
+    assert owner_of(claims, {"role": "package"}, {}) is None, "the topic `package` is nobody else's"
+    assert owner_of(claims, {"role": "package"}, named) == ("a", "main")
+    assert owner_of(claims, {"topicName": "content"}, {}) == ("a", "main")
+    claims.saw({"kind": "Journal", "metadata": {"namespace": "a", "name": "main"}}, is_gone=True)
+    assert owner_of(claims, {"topicName": "content"}, {}) is None
+
+
+def test_a_topic_without_a_name_of_its_own_is_claimed_by_prefix_and_role() -> None:
+    topics = {"prefix": "shop-"}
+    claims = claims_of(("Journal", "a", {**JOURNAL_SPEC, "topics": topics}), ("Topic", "a", OF_PACKAGES))
+    assert owner_of(claims, {"role": "package"}, topics) == ("a", "main")
+    assert owner_of(claims, {"topicName": "shop-package"}, {}) == ("a", "main")
+    assert owner_of(claims, {"role": "package"}, {"names": {"package": "shop-package"}}) == ("a", "main")
+    assert owner_of(claims, {"role": "package"}, {}) is None
