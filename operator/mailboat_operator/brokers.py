@@ -125,6 +125,7 @@ class Brokers:
             found = await asyncio.wrap_future(self._listing())
         except KafkaException as raised:
             raise self._mapped(raised, "listing the brokers") from raised
+        self._reason = None  # a later failure has a cause of its own
         self.cluster_id = str(found.cluster_id)
         return ClusterFound(self.cluster_id, len(found.brokers))
 

@@ -144,15 +144,17 @@ class ClusterReader:
         made = [_decoded(child) for child in found if controller_uid(child) == owner_uid]
         return [build for build in made if isinstance(build, PackageBuild)]
 
-    async def job_queues(self, namespace: str) -> Sequence[JobQueue]:
-        """The JobQueues of a namespace, or of all (`*`), that can be decoded."""
-        found = await self._lists.ask(("JobQueue", namespace))
-        return [queue for queue in found if isinstance(queue, JobQueue)]
+    async def job_queues(self) -> Sequence[JobQueue]:
+        """The JobQueues of the served namespaces that can be decoded."""
+        return [queue for queue in await self._served("JobQueue") if isinstance(queue, JobQueue)]
 
-    async def job_schedules(self, namespace: str) -> Sequence[JobSchedule]:
-        """The JobSchedules of a namespace, or of all (`*`), that can be decoded."""
-        found = await self._lists.ask(("JobSchedule", namespace))
-        return [schedule for schedule in found if isinstance(schedule, JobSchedule)]
+    async def job_schedules(self) -> Sequence[JobSchedule]:
+        """The JobSchedules of the served namespaces that can be decoded."""
+        return [schedule for schedule in await self._served("JobSchedule") if isinstance(schedule, JobSchedule)]
+
+    async def _served(self, kind: str) -> Sequence[Resource]:
+        lists = [await self._lists.ask((kind, namespace)) for namespace in self.systems.namespaces or ("*",)]
+        return [resource for found in lists for resource in found]
 
     async def _listed(self, key: tuple[str, str]) -> Sequence[Resource]:
         kind, namespace = key
@@ -193,11 +195,10 @@ class ClusterReader:
         found = {key: await self.cluster.get(key.kind, namespace, key.name) for key in keys}
         return {key: child for key, child in found.items() if child is not None}
 
-    async def pods(self, namespace: str, children: Live, name: str) -> Pods:
-        """The pods of a workload while not all of them are ready, with the Events of what has not started."""
-        workload = children.get(ChildKey("StatefulSet", name))
+    async def pods(self, namespace: str, workload: Manifest) -> Pods:
+        """The pods of a StatefulSet while not all of them are ready, with the Events of what has not started."""
         # a list of pods and one of Events at each look: only where there is something to explain
-        if workload is None or is_rolled_out(workload):
+        if not workload or is_rolled_out(workload):
             return Pods()
         try:
             labels = workload["spec"]["selector"]["matchLabels"]
@@ -205,7 +206,7 @@ class ClusterReader:
             uid = subject_uid(workload, pods.found)
             events = await self.cluster.list("Event", namespace, fields={"involvedObject.uid": uid}) if uid else []
         except ClusterRefusedError as error:  # rights of an older chart: everything else works without them
-            _LOG.info("%s: %s", name, error)
+            _LOG.info("%s: %s", workload["metadata"]["name"], error)
             return Pods()
         return replace(pods, events=events)
 
@@ -218,12 +219,11 @@ class ClusterReader:
         found = await self.cluster.list("PersistentVolumeClaim", namespace, fields={"metadata.name": name})
         return next(iter(found), None)
 
-    async def claims(self, namespace: str, children: Live, name: str, wanted: Volume | None) -> VolumeClaims:
-        """The claims of a workload whose volumes were enlarged since it was made, and why one may not grow."""
-        if wanted is None or not is_enlarged(children, name, wanted):
+    async def claims(self, namespace: str, workload: Manifest, wanted: Volume | None) -> VolumeClaims:
+        """The claims of a StatefulSet whose volumes were enlarged since it was made, and why one may not grow."""
+        if wanted is None or not is_enlarged(workload, wanted):
             return VolumeClaims()
-        workload, size = children[ChildKey("StatefulSet", name)], format_size(wanted.size_bytes)
-        labels = workload["spec"]["selector"]["matchLabels"]
+        size, labels = format_size(wanted.size_bytes), workload["spec"]["selector"]["matchLabels"]
         try:
             found = members_claims(await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels), workload)
         except ClusterRefusedError as error:  # rights of an older chart

@@ -51,7 +51,7 @@ _LOST_EXIT_CODE: Final = 1
 async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
     """Run until `stopping` or the lease's loss; return the exit code. Raises: UsageError: no cluster."""
     metrics = OperatorMetrics()
-    health = OperatorHealth(metrics)
+    health = OperatorHealth(metrics, settings.lease_seconds)
     cluster = Cluster(metrics.wrote)  # of the lease alone: it waits for no budget
     agents = Agents()
     page = _page(settings, cluster, agents)
@@ -111,7 +111,9 @@ async def _lead(
     spark = None if settings.spark_image is None else AgentImage(settings.spark_image, settings.spark_pull_policy)
     policy = AgentPolicy(settings.open_metrics, settings.agent_ingress)
     connections = Connections(slots.given_back, answer_seconds=settings.broker_seconds)
-    systems = Systems(connections, spark_image=spark, waiting=slots.given_back, policy=policy)
+    systems = Systems(
+        connections, spark_image=spark, waiting=slots.given_back, policy=policy, namespaces=settings.namespaces
+    )
     workers = ReconcileQueue(Reconciler(cluster, agents, image, metrics.reported, systems), metrics, slots)
     watched = Watched(workers.ask, systems.claims)
     resync = Resync(cluster, settings.namespaces)

@@ -16,16 +16,20 @@ from aiohttp import web
 from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.metrics import OperatorMetrics
 
-# Longer than a lease: a leader that lost touch has stopped acting before it counts as not ready.
-_OUT_OF_TOUCH_SECONDS: Final = 20.0
+# After the end of a lease: a leader that lost touch has stopped acting before it counts as not ready.
+_AFTER_LEASE_SECONDS: Final = 5.0
+_SHORTEST_PATIENCE_SECONDS: Final = 20.0
 
 
 class OperatorHealth:
     """What is known of the process's health."""
 
-    def __init__(self, metrics: OperatorMetrics, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Alive, and not ready before `in_touch`."""
+    def __init__(
+        self, metrics: OperatorMetrics, lease_seconds: float = 15.0, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Alive, and not ready before `in_touch`, which comes several times in the duration of a lease."""
         self._metrics = metrics
+        self._patience_seconds = max(lease_seconds + _AFTER_LEASE_SECONDS, _SHORTEST_PATIENCE_SECONDS)
         self._monotonic = monotonic
         self._in_touch_at: float | None = None
         self._illness: str | None = None
@@ -47,7 +51,7 @@ class OperatorHealth:
     @property
     def absence(self) -> str | None:
         """Why the process can't act, nor take over; None when it can."""
-        if self._in_touch_at is None or self._monotonic() - self._in_touch_at > _OUT_OF_TOUCH_SECONDS:
+        if self._in_touch_at is None or self._monotonic() - self._in_touch_at > self._patience_seconds:
             return "the Kubernetes API does not answer"
         return None
 

@@ -93,8 +93,11 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
             found = None if setting is None else json.loads(setting)
         except ValueError as error:
             raise UsageError(f"MAILBOAT_OPERATOR_{name} is not JSON: {error}") from error
-        if found is not None and not (isinstance(found, list) and all(isinstance(peer, dict) for peer in found)):
-            raise UsageError(f"MAILBOAT_OPERATOR_{name} must be a JSON list of NetworkPolicy peers")
+        # a rule of a NetworkPolicy without peers would let in all
+        if found is not None and not (
+            isinstance(found, list) and found and all(isinstance(one, dict) for one in found)
+        ):
+            raise UsageError(f"MAILBOAT_OPERATOR_{name} must be a JSON list of at least one NetworkPolicy peer")
         return None if found is None else tuple(found)
 
     image = text("AGENT_IMAGE")

@@ -71,6 +71,7 @@ class Systems(Frozen):
         waiting: Entered during a wait for a bucket.
         policy: What the settings say of all agents.
         refusals: Claims that the API server does not enlarge.
+        namespaces: Served namespaces; empty for all.
     """
 
     connections: Connections = field(default_factory=Connections)
@@ -79,3 +80,4 @@ class Systems(Frozen):
     waiting: Waiting = nullcontext
     policy: AgentPolicy = field(default_factory=AgentPolicy)
     refusals: Refusals = field(default_factory=Refusals)
+    namespaces: tuple[str, ...] = ()

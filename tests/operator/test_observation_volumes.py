@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from mailboat.errors import ClusterRefusedError
 from mailboat_operator.cluster_reader import ClusterReader
+from mailboat_operator.kinds.publisher.controller import observe_publisher
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.plan.actions import Enlarge
-from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume
@@ -18,7 +20,7 @@ from mailboat_operator.workload.volumes import VolumeClaims, plan_volumes
 
 GIBIBYTE = 1 << 30
 STORAGE = {"metadata": {"name": "content"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}
-WORKLOAD = {
+WORKLOAD: dict[str, Any] = {
     "metadata": {"name": "edge"},
     "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "edge"}}, "volumeClaimTemplates": [STORAGE]},
 }
@@ -69,7 +71,7 @@ class Bench:
 
     def _seen(self, volume: Volume) -> VolumeClaims:
         asked = len(self.cluster.asked)
-        seen = asyncio.run(self.reader.claims("shop", {ChildKey("StatefulSet", "edge"): WORKLOAD}, "edge", volume))
+        seen = asyncio.run(self.reader.claims("shop", WORKLOAD, volume))
         assert len(self.cluster.asked) == asked, "observing writes nothing"
         return seen
 
@@ -132,3 +134,34 @@ def test_a_secret_is_another_one_by_its_content_alone() -> None:
     first, second, third, fourth = asyncio.run(versions())
     assert first == second
     assert len({first, third, fourth}) == 3
+
+
+class ForeignWorkload:
+    """A namespace with a StatefulSet of the Publisher's name that another client made."""
+
+    def __init__(self) -> None:
+        self.listed = list[str]()
+
+    async def get(self, kind: str, *_: str) -> dict[str, Any] | None:
+        spec = {**WORKLOAD["spec"], "selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}
+        return (
+            {"metadata": {"name": "author"}, "spec": spec, "status": {"readyReplicas": 1}}
+            if kind == "StatefulSet"
+            else None
+        )
+
+    async def list(self, kind: str, _: str) -> list[dict[str, Any]]:
+        self.listed.append(kind)
+        return []
+
+
+def test_claims_pods_and_agent_of_a_foreign_workload_are_left_alone(manifest_of: Any) -> None:
+    manifest = manifest_of("Publisher", {"volume": {"size": "8Gi"}})
+    publisher = decode({**manifest, "metadata": {**manifest["metadata"], "namespace": "shop", "uid": "ours"}})
+    cluster, agents = ForeignWorkload(), SimpleNamespace()  # no agent may be asked
+    reader = ClusterReader(
+        cast("Any", cluster), cast("Any", agents), AgentImage("mailboat:1"), Systems(), lambda: datetime.now(UTC)
+    )
+    context = asyncio.run(observe_publisher(reader, publisher))
+    assert cluster.listed == ["SubscriberPool"]
+    assert [*plan_volumes(context.claims, 8 * GIBIBYTE)] == []

@@ -21,6 +21,7 @@ from mailboat_operator.kinds.registry import KINDS_BY_NAME, decode
 from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
 from mailboat_operator.plan.actions import Apply, Delete, Plan, RecordEvent
 from mailboat_operator.plan.child_manifest import key_of
+from mailboat_operator.plan.labels import PAUSED
 from mailboat_operator.workload.pods import AgentImage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -348,6 +349,20 @@ def test_what_finished_goes_when_its_time_is_over() -> None:
     assert action.key == ("PackageBuild", "first")
 
 
+def test_a_change_of_what_finished_is_observed_and_a_paused_one_stays() -> None:
+    """Argo CD and Flux wait for the generation of the spec, also of a time to live that is changed later."""
+    one, application = started(ttlSecondsAfterFinished=60)
+    plan = plan_build(one, seen(told(application, "COMPLETED")))
+    finished = after(one, plan)
+    assert plan_build(finished, seen()).status is None
+    changed = replace(finished, metadata=replace(finished.metadata, generation=2))
+    status = plan_build(changed, seen()).status
+    assert status is not None
+    assert {condition["observedGeneration"] for condition in status["conditions"]} == {status["observedGeneration"], 2}
+    paused = replace(finished, metadata=replace(finished.metadata, annotations={PAUSED: "true"}))
+    assert plan_build(paused, seen(now=NOW + timedelta(days=1))).actions == ()
+
+
 def test_a_child_of_another_owner_is_left_alone() -> None:
     _, application = started()
     foreign = {**application, "metadata": {**application["metadata"], "ownerReferences": []}}
@@ -449,3 +464,23 @@ def test_conditions_keep_their_time_while_nothing_changes() -> None:
     kept = after(one, plan).status.conditions
     assert {type(entry) for entry in kept} == {Condition}
     assert ConditionStatus.TRUE in {entry.status for entry in kept}
+
+
+@pytest.mark.parametrize("changes", OBSTACLES.values(), ids=OBSTACLES)
+def test_a_deadline_holds_also_for_a_build_that_something_is_missing_for(changes: dict[str, Any]) -> None:
+    one, application = started(activeDeadlineSeconds=60)
+    over = {"now": NOW + timedelta(seconds=60), **changes}
+    plan = plan_build(one, seen(told(application, "RUNNING", **RUNNING), **over))
+    assert condition(plan)["reason"] == "DeadlineExceeded"
+    assert [action.key.name for action in plan.actions if isinstance(action, Delete)] == ["first-1"]
+    held = replace(one, metadata=replace(one.metadata, annotations={PAUSED: "true"}))
+    assert plan_build(held, seen(told(application, "RUNNING", **RUNNING), **over)).actions == ()
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"activeDeadlineSeconds": 60}])
+def test_an_application_of_another_owner_is_never_deleted(spec: dict[str, Any]) -> None:
+    _, application = started()
+    foreign = told({**application, "metadata": {**application["metadata"], "ownerReferences": []}}, "RUNNING")
+    one = build({"attempt": 1, "started_at": NOW}, **spec)
+    plan = plan_build(one, seen(foreign, now=NOW + timedelta(seconds=60)))
+    assert [action for action in plan.actions if isinstance(action, Delete)] == []

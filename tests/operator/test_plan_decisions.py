@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, kafka_settings_of, settings_of
-from mailboat.errors import ResourceInvalidError, SecretMalformedError, SecretMissingError, UsageError
+from mailboat.errors import (
+    BrokersUnreachableError,
+    ClusterConflictError,
+    ClusterRefusedError,
+    ClusterUnavailableError,
+    MailboatError,
+    OperatorDefectError,
+    ResourceInvalidError,
+    SecretMalformedError,
+    SecretMissingError,
+    UsageError,
+)
 from mailboat.model.messages import TopicRole
+from mailboat_operator import brokers
 from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.definition.amounts import (
     DURATION_PATTERN,
@@ -28,13 +44,14 @@ from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.journal.agent_config import agent_config
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, plan_journal
+from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.kinds.publisher.manifests import publisher_config
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.kinds.topic.plan import plan_found, plan_topic_status, wanted_topic
 from mailboat_operator.kinds.topic.spec import JournalRole
-from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
+from mailboat_operator.kinds.workload_context import GoldenPool, SecretFound, WorkloadContext, is_checked
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Plan, RecordEvent, Severity, TopicFound
 from mailboat_operator.plan.child_manifest import ChildKey
@@ -577,6 +594,7 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
         ("WORKERS", "inf", "must be from 1 to"),
         ("PORT", "65536", "must be from 0 to 65535"),
         ("LOG_LEVEL", "verbose", "must be one of DEBUG, INFO"),
+        ("AGENT_INGRESS", "[]", "at least one NetworkPolicy peer"),
         ("DASHBOARD_AGENT_URL", "javascript:alert('{publisher}')", "must be an address"),
         ("DASHBOARD_AGENT_URL", "https://{name}.{publisher}.example.com", "must be an address"),
         ("DASHBOARD_AGENT_URL", "https://example.com/{publisher}", "without a path"),
@@ -688,3 +706,101 @@ def test_a_size_that_no_manifest_can_write_becomes_the_next_larger_one(size_byte
     assert re.search(SIZE_PATTERN, text)
     assert parse_size(text) == found
     assert min(size_bytes, 999_999 << 40) <= found <= size_bytes * 1.001
+
+
+def test_a_workload_of_another_owner_counts_for_nothing() -> None:
+    pool = made("SubscriberPool", "edge", POOL_SPEC)
+    foreign = {"metadata": {"name": "edge"}, "spec": {"replicas": 9}, "status": {"replicas": 9, "readyReplicas": 9}}
+    plan = plan_pool(pool, context(children={ChildKey("StatefulSet", "edge"): foreign}))
+    assert ready_of(plan)[0] == "NameTaken"
+    assert plan.status is not None
+    assert [plan.status[name] for name in ("replicas", "readyReplicas", "mostReplicas")] == [0, 0, 0]
+
+
+def test_volumes_of_secrets_have_valid_names_whatever_tokens_and_webhooks_are_called() -> None:
+    names = ["ci", "jane.doe", ".".join(["j" * 63] * 3)]
+    tokens = [{"name": name, "secretRef": {"name": "callers"}} for name in names]
+    hook = {"name": "w" * 63, "url": "https://example.org", "tokenSecretRef": {"name": "hook"}}
+    spec = {"journalRef": {"name": "main"}, "http": {"tokens": tokens}, "events": {"webhooks": [hook]}}
+    publisher = made("Publisher", "author", spec)
+    secrets = {name: SecretFound("7", frozenset({"token"})) for name in ("callers", "hook")}
+    (workload,) = applied(plan_publisher(publisher, context(secrets=secrets)).actions, "StatefulSet")
+    volumes = [volume["name"] for volume in workload["spec"]["template"]["spec"]["volumes"]]
+    assert [name for name in volumes if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name)] == []
+    assert (len({*volumes}), "http-ci" in volumes) == (len(volumes), True)
+    mounts = workload["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    folders = [Path(token.token.file or "").parent for token in publisher_config(publisher, JOURNAL.spec).http.tokens]
+    assert {*map(str, folders)} <= {mount["mountPath"] for mount in mounts}
+    assert len({*folders}) == 1 + len(names)
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted", "shown"),
+    [
+        ("cleanup.policy", "compact, delete", "compact,delete"),
+        ("min.cleanable.dirty.ratio", "0.50", "0.5"),
+        ("flush.ms", "0100", "100"),
+        ("preallocate", "TRUE", "true"),
+    ],
+)
+def test_a_value_that_brokers_show_in_another_form_is_no_drift(key: str, wanted: str, shown: str) -> None:
+    wish = topic(partitions=2, config={key: wanted})
+    known = replace(wish, status=replace(wish.status, topic_id=FOUND.topic_id, observed_generation=1))
+    assert plan_found(known, wanted_topic(wish, JOURNAL), replace(FOUND, config={key: shown}), NOW).actions == ()
+    changed = plan_found(known, wanted_topic(wish, JOURNAL), replace(FOUND, config={key: "1"}), NOW)
+    assert [type(action) for action in changed.actions] == [Configure, RecordEvent]
+
+
+def test_a_status_with_control_characters_from_outside_is_written_once() -> None:
+    wish = topic()
+    first = plan_topic_status(wish, None, None, stalled("BrokersRefused", "\x1b[31mno\x00\ud800"), NOW)
+    assert first.status is not None
+    metadata = {"name": "orders", "namespace": "shop", "uid": "uid-orders", "generation": 1}
+    manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Topic", "metadata": metadata}
+    spec = {"journalRef": {"name": "main"}, "topicName": "orders"}
+    read: Any = decode({**manifest, "spec": spec, "status": dict(first.status)})
+    again = plan_topic_status(read, None, None, stalled("BrokersRefused", "\x1b[31mno\x00\ud800"), LATER)
+    assert (again.status, len(read.status.conditions)) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    "error", [ClusterConflictError, ClusterRefusedError, ClusterUnavailableError, OperatorDefectError]
+)
+def test_a_journal_that_could_not_be_reconciled_is_not_checked(error: type[MailboatError]) -> None:
+    plan = plan_invalid({"metadata": {"generation": 1}}, error("quota exceeded"), NOW)
+    assert plan.status is not None
+    manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Journal", "status": dict(plan.status)}
+    metadata = {"name": "main", "namespace": "shop", "uid": "uid-main", "generation": 1}
+    journal: Any = decode({**manifest, "metadata": metadata, "spec": {"kafka": {"bootstrapServers": ["kafka:9092"]}}})
+    assert journal.status.conditions[0].reason == error("").name
+    assert not is_checked(journal, has_agents=False)
+    assert is_checked(journal, has_agents=True)
+
+
+class FailingAdmin:
+    """The client library: it gives a reason once, and later only says that time is over."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.note, self.outcomes = options["error_cb"], ["refused", "listed", "late"]
+
+    def poll(self, _: float) -> None:
+        if self.outcomes[:1] == ["refused"]:
+            self.note(KafkaError(KafkaError._TRANSPORT, "connection refused"))
+
+    def list_topics(self, *, timeout: float) -> Any:
+        outcome = self.outcomes.pop(0)
+        if outcome == "listed":
+            return SimpleNamespace(cluster_id="one", brokers=[1])
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer in {timeout:g} s"))
+
+
+def test_a_failure_after_an_answer_does_not_repeat_the_reason_of_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brokers, "AdminClient", FailingAdmin)
+    asked = brokers.Brokers(Kafka(bootstrap_servers=("kafka:9092",)), {}, 8.0)
+    with pytest.raises(BrokersUnreachableError, match="connection refused"):
+        asyncio.run(asked.cluster())
+    assert asyncio.run(asked.cluster()).brokers == 1
+    with pytest.raises(BrokersUnreachableError, match="no answer in 8 s"):
+        asyncio.run(asked.cluster())

@@ -61,9 +61,8 @@ def applied(plan: Any) -> dict[ChildKey, Any]:
     [("5Gi", 5, False), ("5Gi", 8, True), ("8Gi", 5, False), ("5368709120", 5, False), ("1Pi", 8, False)],
 )
 def test_claims_are_looked_at_only_if_the_spec_asks_for_more(size: str, wanted: int, expected: bool) -> None:
-    live = {ChildKey("StatefulSet", "edge"): workload(size)}
-    assert is_enlarged(live, "edge", Volume(wanted * GIBIBYTE)) is expected
-    assert not is_enlarged({}, "edge", Volume(wanted * GIBIBYTE))
+    assert is_enlarged(workload(size), Volume(wanted * GIBIBYTE)) is expected
+    assert not is_enlarged({}, Volume(wanted * GIBIBYTE))
 
 
 def test_claims_of_members_that_were_scaled_away_wait_for_their_return() -> None:

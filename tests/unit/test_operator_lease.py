@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from mailboat.errors import ClusterConflictError
 from mailboat_operator.lease import LeaderLease, LeaseSettings
+from mailboat_operator.metrics import OperatorMetrics
+from mailboat_operator.operator_probes import OperatorHealth
 
 SETTINGS = LeaseSettings("here", "lease", "me", duration_seconds=15.0, renew_seconds=10.0, retry_seconds=2.0)
 
@@ -105,3 +107,16 @@ def test_a_lease_that_another_took_meanwhile_is_lost_at_once() -> None:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         assert runner.run(lead()) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("lease_seconds", "looks_every"), [(3.0, 4.0), (15.0, 4.0), (300.0, 45.0)])
+def test_a_replica_is_ready_between_two_looks_at_its_lease(lease_seconds: float, looks_every: float) -> None:
+    """A request may take 4 s, and looks are apart by 2/15 of the lease's duration."""
+    now = [0.0]
+    health = OperatorHealth(OperatorMetrics(), lease_seconds, lambda: now[0])
+    assert health.absence is not None
+    health.in_touch()
+    now[0] += looks_every
+    assert health.absence is None
+    now[0] += max(lease_seconds, 20.0)
+    assert health.absence is not None

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
+from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.distribution.spec import Distribution
 from mailboat_operator.kinds.package_build.spec import PackageBuild
 from mailboat_operator.plan.actions import Delete, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
+from mailboat_operator.plan.findings import is_paused
 
 LONGEST_SLEEP_SECONDS: Final = 3600.0
 
 
 def plan_finished(one: Distribution | PackageBuild, now: datetime) -> Plan:
     """A finished object is only deleted, when its time to live has passed."""
-    ttl, finished_at = one.spec.ttl_seconds_after_finished, one.status.finished_at
-    if ttl is None or finished_at is None:
-        return Plan((), None, LONGEST_SLEEP_SECONDS)
+    metadata, ttl, finished_at = one.metadata, one.spec.ttl_seconds_after_finished, one.status.finished_at
+    if ttl is None or finished_at is None or is_paused(metadata, suspend=False):
+        return Plan((), _observed(one), LONGEST_SLEEP_SECONDS)
     rest = (finished_at + timedelta(seconds=ttl) - now).total_seconds()
     if rest <= 0:
-        metadata = one.metadata
         return Plan((Delete(ChildKey(type(one).__name__, metadata.name), metadata.uid),), None)
-    return Plan((), None, min(rest, LONGEST_SLEEP_SECONDS))
+    return Plan((), _observed(one), min(rest, LONGEST_SLEEP_SECONDS))
+
+
+def _observed(one: Distribution | PackageBuild) -> Mapping[str, Any] | None:
+    """The status with the present generation: clients take one with an older generation for not observed yet."""
+    generation = one.metadata.generation
+    conditions = tuple(replace(condition, observed_generation=generation) for condition in one.status.conditions)
+    status = replace(one.status, observed_generation=generation, conditions=conditions)
+    return None if status == one.status else encode(status)
 
 
 def pause_after_finishing(one: Distribution | PackageBuild) -> float:

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from mailboat.errors import ClusterRefusedError
-
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.job_queue.spec import JobQueue
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
@@ -25,18 +23,14 @@ async def owner_of_record(
     reader: ClusterReader,
     resource: _Recorded,
     publisher: Publisher,
-    list_all: Callable[[str], Awaitable[Sequence[_Recorded]]],
+    list_all: Callable[[], Awaitable[Sequence[_Recorded]]],
 ) -> tuple[str, str] | None:
     """Namespace and name of the older object that owns the record; None if this one does."""
     metadata, ours = resource.metadata, await _log_of(reader, publisher)
     if ours is None:
         return None
-    try:
-        found = await list_all("*")
-    except ClusterRefusedError:  # an operator of single namespaces may not list all; it serves no other for this log
-        return None
     older = []
-    for other in found:
+    for other in await list_all():
         if other.metadata.name != metadata.name or other.metadata.namespace == metadata.namespace:
             continue
         its_publisher = await reader.publisher(other.metadata.namespace, other.spec.publisher_ref.name)

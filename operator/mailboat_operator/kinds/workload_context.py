@@ -16,12 +16,13 @@ from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
-from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of
-from mailboat_operator.plan.children import Live
+from mailboat_operator.plan.child_manifest import Manifest, digest_of
+from mailboat_operator.plan.children import Live, workload_of
 from mailboat_operator.plan.findings import (
     CONFLICTS,
     FORMER_CHILD_EXISTS,
     NAME_TAKEN,
+    NOT_OBSERVED,
     READY,
     STALLED,
     TOPICS_NOT_READY,
@@ -166,7 +167,7 @@ def is_checked(journal: Journal, *, has_agents: bool) -> bool:
     if has_agents:
         return True
     found, stuck = (condition_of(journal.status.conditions, name) for name in (READY, STALLED))
-    if found is None or stuck is None or found.reason == NAME_TAKEN:  # none of its topics was made
+    if found is None or stuck is None or found.reason in {NAME_TAKEN, *NOT_OBSERVED}:  # its topics may not be made
         return False
     return found.reason not in _WITHOUT_TOPICS or stuck.holds
 
@@ -197,7 +198,7 @@ def roll_out(resource: Publisher | SubscriberPool, context: WorkloadContext) -> 
     """How far the pods are, and why they are no further."""
     is_pool = isinstance(resource, SubscriberPool)
     replicas = resource.spec.replicas if isinstance(resource, SubscriberPool) else 1
-    workload = context.children.get(ChildKey("StatefulSet", resource.metadata.name), {})
+    workload = workload_of(resource.metadata, context.children)
     status = workload.get("status") or {}
     count = int(status.get("readyReplicas") or 0)
     text = f"{count} of {replicas} {'members' if is_pool else 'publisher'} ready"
@@ -244,7 +245,7 @@ def is_rolled_out(workload: Manifest, replicas: int | None = None) -> bool:
     return bool(workload) and is_seen and is_current and has_all
 
 
-def count_of(live: Live, name: str, key: str) -> int:
-    """A number of the workload's status."""
-    status: Mapping[str, Any] = live.get(ChildKey("StatefulSet", name), {}).get("status") or {}
+def count_of(metadata: Metadata, live: Live, key: str) -> int:
+    """A number of the status of the object's StatefulSet."""
+    status: Mapping[str, Any] = workload_of(metadata, live).get("status") or {}
     return int(status.get(key) or 0)

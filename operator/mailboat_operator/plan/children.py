@@ -8,6 +8,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
 
+from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.plan.actions import Action, Apply, Correct, Create, Delete, RecordEvent, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, key_of
 from mailboat_operator.plan.findings import FORMER_CHILD_EXISTS, NAME_TAKEN, Finding, stalled, under_way
@@ -94,6 +95,12 @@ def deletion(key: ChildKey, live: Live) -> Delete:
 def controller_uid(manifest: Manifest) -> str | None:
     """The UID of the controlling owner of an object; None if absent."""
     return _controller(manifest).get("uid")
+
+
+def workload_of(metadata: Metadata, live: Live) -> Manifest:
+    """The StatefulSet of an object; empty if absent, or if the one of its name has another owner."""
+    found = live.get(ChildKey("StatefulSet", metadata.name), _NOTHING)
+    return found if controller_uid(found) == metadata.uid else {}
 
 
 def _controller(manifest: Manifest) -> Mapping[str, Any]:

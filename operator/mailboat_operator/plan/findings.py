@@ -23,6 +23,7 @@ from mailboat.errors import (
     SecretMalformedError,
     SecretMissingError,
 )
+from mailboat.printable import printable
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus, Status, condition_of
 from mailboat_operator.definition.encoder import encode
@@ -44,6 +45,9 @@ FORMER_CHILD_EXISTS: Final = "FormerChildExists"
 NAME_TAKEN: Final = "NameTaken"
 
 LONGEST_MESSAGE: Final = 1024
+
+NOT_OBSERVED: Final = frozenset({"ClusterConflict", "ClusterRefused", "ClusterUnavailable", "OperatorDefect"})
+"""Reasons of `plan_invalid`: the operator could not reconcile the object, and says nothing of what it is about."""
 
 S = TypeVar("S", bound=Status)
 
@@ -177,7 +181,8 @@ def plan_status(
 def _condition(before: Condition | None, found: Finding, generation: int, now: datetime) -> Condition:
     is_same = before is not None and before.status == found.status
     since = before.last_transition_at if before is not None and is_same else whole_seconds(now)
-    message = found.message[:LONGEST_MESSAGE]
+    # with a control character the decoder would take none of the conditions, and each look would write them anew
+    message = printable(found.message)[:LONGEST_MESSAGE]
     return Condition(found.type, found.status, found.reason, message, generation, since)
 
 

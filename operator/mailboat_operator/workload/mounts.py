@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +11,9 @@ from mailboat.config.decoder import encode_changes
 from mailboat.config.document import Config
 from mailboat.config.storage import Secret
 
+from mailboat_operator.definition.forms import LABEL
 from mailboat_operator.definition.metadata import Reference
+from mailboat_operator.plan.child_manifest import digest_of
 from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.template import AGENT_PORT
 
@@ -58,9 +61,16 @@ class SecretMount(NamedTuple):
         return {"name": self.folder, "mountPath": f"{SECRETS_FOLDER}/{self.folder}", "readOnly": True}
 
 
-def secret_mount(folder: str, reference: Reference | None, *keys: str) -> SecretMount | None:
+def secret_folder(name: str) -> str:
+    """The folder for a Secret, and its volume: the name, or a digest where no volume can have that name."""
+    # tokens are named after callers, such as jane.doe; a volume's name is a label of at most 63 characters
+    is_label = len(name) <= LABEL.max_length and re.fullmatch(LABEL.pattern, name)
+    return name if is_label else f"secret-{digest_of(name)}"
+
+
+def secret_mount(name: str, reference: Reference | None, *keys: str) -> SecretMount | None:
     """The entries of a Secret that an object may name; None if it names none."""
-    return None if reference is None else SecretMount(folder, reference.name, keys)
+    return None if reference is None else SecretMount(secret_folder(name), reference.name, keys)
 
 
 def mounted_file(mount: SecretMount | None, key: str) -> str | None:

@@ -15,8 +15,8 @@ from mailboat.frozen import Frozen
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.plan.actions import Enlarge
-from mailboat_operator.plan.child_manifest import ChildKey, Manifest
-from mailboat_operator.plan.children import Live, quantity
+from mailboat_operator.plan.child_manifest import Manifest
+from mailboat_operator.plan.children import quantity
 from mailboat_operator.plan.findings import Finding
 from mailboat_operator.workload.template import Volume
 
@@ -36,23 +36,23 @@ class VolumeClaims(Frozen):
     refused: str | None = None
 
 
-def template_bytes(live: Live, name: str) -> int | None:
+def template_bytes(workload: Manifest) -> int | None:
     """The size of the claims that a StatefulSet makes; None if absent."""
-    templates = (live.get(ChildKey("StatefulSet", name), {}).get("spec") or {}).get("volumeClaimTemplates") or ()
+    templates = (workload.get("spec") or {}).get("volumeClaimTemplates") or ()
     sizes = [_requested(template) for template in templates]
     return None if not sizes or sizes[0] == 0 else sizes[0]
 
 
-def made_volume(live: Live, name: str, wanted: Volume) -> Volume:
+def made_volume(workload: Manifest, wanted: Volume) -> Volume:
     """The volume as the StatefulSet's claim template has it, which can't be changed."""
-    made = template_bytes(live, name)
+    made = template_bytes(workload)
     # else the API server would refuse the whole StatefulSet, also what else changed of it
     return wanted if made is None else replace(wanted, size_bytes=made)
 
 
-def is_enlarged(live: Live, name: str, wanted: Volume) -> bool:
+def is_enlarged(workload: Manifest, wanted: Volume) -> bool:
     """Whether claims of the StatefulSet are made smaller than the spec says."""
-    made = template_bytes(live, name)
+    made = template_bytes(workload)
     return made is not None and made < wanted.size_bytes
 
 

@@ -27,8 +27,17 @@ from mailboat_operator.kinds.package_build.spark_state import Application, Appli
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild, PackageBuildStatus
 from mailboat_operator.kinds.package_build.timetable import BuildRuns, plan_timetable
 from mailboat_operator.plan.actions import Action, Apply, Plan, RecordEvent, Severity
-from mailboat_operator.plan.children import deletion, plan_children
-from mailboat_operator.plan.findings import Finding, plan_status, ready, stalled, suspended, under_way, whole_seconds
+from mailboat_operator.plan.children import controller_uid, deletion, plan_children
+from mailboat_operator.plan.findings import (
+    Finding,
+    is_paused,
+    plan_status,
+    ready,
+    stalled,
+    suspended,
+    under_way,
+    whole_seconds,
+)
 
 COMPLETE: Final = "Complete"
 # Progress comes from the publisher's agent, which the watch does not see.
@@ -57,15 +66,16 @@ def plan_build(build: PackageBuild, seen: BuildObservation) -> Plan:
         return plan_finished(build, seen.context.now)
     if build.spec.suspend:
         return _suspended(build, seen)
+    # also of a build whose Publisher or Journal is gone: its application may run on
+    if _is_over_time(build, seen.context.now) and not is_paused(build.metadata, suspend=False):
+        message = f"it was not complete within {build.spec.active_deadline_seconds} s of its first attempt"
+        return _failed(build, seen, build.status, ("DeadlineExceeded", message), _removed(build, seen))
     found = run_of_attempt(build, seen)
     return _decided(found, seen) if isinstance(found, SparkRun) else _blocked(build, seen, found)
 
 
 def _decided(run: SparkRun, seen: BuildObservation) -> Plan:
     build = run.build
-    if _is_over_time(build, seen.context.now):
-        message = f"it was not complete within {build.spec.active_deadline_seconds} s of its first attempt"
-        return _failed(build, seen, build.status, ("DeadlineExceeded", message), _removed(build, seen))
     if build.status.retry_at is not None:
         return _retried(run, seen, build.status.retry_at)
     attempt = build.status.attempt or 1
@@ -206,9 +216,10 @@ def _ended(build: PackageBuild, plan: Plan, report: RecordEvent) -> Plan:
 
 def _removed(build: PackageBuild, seen: BuildObservation) -> Iterator[Action]:
     """Delete the current application, and its pods with it."""
-    key = application_key(build, build.status.attempt or 1)
-    if key in seen.context.children:
-        yield deletion(key, seen.context.children)
+    key, children = application_key(build, build.status.attempt or 1), seen.context.children
+    # one of another owner is left alone, also while the build is blocked by it
+    if key in children and controller_uid(children[key]) == build.metadata.uid:
+        yield deletion(key, children)
 
 
 def _plan(build: PackageBuild, status: PackageBuildStatus, findings: Sequence[Finding], seen: BuildObservation) -> Plan:

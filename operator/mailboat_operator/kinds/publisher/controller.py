@@ -9,6 +9,7 @@ from mailboat_operator.kinds.publisher.manifests import user_mounts
 from mailboat_operator.kinds.publisher.plan import publisher_keys
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.workload_context import WorkloadContext, count_of
+from mailboat_operator.plan.children import workload_of
 from mailboat_operator.plan.findings import is_paused
 
 
@@ -26,12 +27,13 @@ async def observe_publisher(reader: ClusterReader, publisher: Publisher) -> Work
         if pool.spec.journal_ref == publisher.spec.journal_ref
     ]
     metadata = publisher.metadata
-    pods = await reader.pods(metadata.namespace, context.children, metadata.name)
+    workload = workload_of(metadata, context.children)
+    pods = await reader.pods(metadata.namespace, workload)
     context = replace(context, pools=pools, pods=pods)
     is_left_alone = is_paused(publisher.metadata, suspend=publisher.spec.suspend)
     if not is_left_alone:
-        claims = await reader.claims(metadata.namespace, context.children, metadata.name, publisher.spec.volume)
+        claims = await reader.claims(metadata.namespace, workload, publisher.spec.volume)
         context = replace(context, claims=claims)
-    if not is_left_alone and count_of(context.children, metadata.name, "readyReplicas") > 0:
+    if not is_left_alone and count_of(metadata, context.children, "readyReplicas") > 0:
         context = replace(context, answering=[publisher], fleet=await reader.fleet([publisher]))
     return context

@@ -22,6 +22,7 @@ from mailboat_operator.kinds.publisher.event_settings import Events, Relay, Webh
 from mailboat_operator.kinds.publisher.spec import Publisher, Source, Token
 from mailboat_operator.kinds.workload_context import WorkloadContext, secrets_digest
 from mailboat_operator.plan.child_manifest import Manifest, Owner
+from mailboat_operator.plan.children import workload_of
 from mailboat_operator.plan.labels import PUBLISHER, TOKEN_KEY, child_name
 from mailboat_operator.workload.agent_manifests import (
     TOKEN_ENDING,
@@ -34,6 +35,7 @@ from mailboat_operator.workload.mounts import (
     SecretMount,
     mounted_file,
     mounted_secret,
+    secret_folder,
     secret_mount,
     token_mount,
 )
@@ -110,7 +112,7 @@ def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:
 
 
 def _caller_mount(token: Token) -> SecretMount:
-    return SecretMount(f"http-{token.name}", token.secret_ref.name, (TOKEN_KEY,))
+    return SecretMount(secret_folder(f"http-{token.name}"), token.secret_ref.name, (TOKEN_KEY,))
 
 
 def user_mounts(publisher: Publisher) -> Sequence[SecretMount]:
@@ -134,7 +136,7 @@ def publisher_children(publisher: Publisher, journal: JournalSpec, context: Work
         agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
     )
     policies = network_policies(owner, spec.template, context.policy)
-    volume = made_volume(context.children, publisher.metadata.name, spec.volume)
+    volume = made_volume(workload_of(publisher.metadata, context.children), spec.volume)
     workload = stateful_set(pod, 1, owner.name_of(), volume, when_deleted=str(spec.volume_retention))
     return [config_map(owner, pod.config), agent_service(owner), *policies, workload]
 

@@ -13,6 +13,7 @@ from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.plan import pool_keys
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
+from mailboat_operator.plan.children import workload_of
 from mailboat_operator.plan.findings import READY, is_paused, is_ready
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
 
@@ -28,7 +29,8 @@ async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadC
     keys = pool_keys(pool, has_keda=has_keda)
     context = await reader.surroundings(namespace, pool.spec.journal_ref.name, keys)
     chain = {} if staging is None else await _chain(reader, namespace, staging.wait_for.name)
-    pods = await reader.pods(namespace, context.children, pool.metadata.name)
+    workload = workload_of(pool.metadata, context.children)
+    pods = await reader.pods(namespace, workload)
     context = replace(context, staging=chain, has_keda=has_keda, pods=pods)
     publishers = await _publishers(reader, pool)
     names = frozenset(publisher.metadata.name for publisher in publishers)
@@ -39,7 +41,7 @@ async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadC
     store = pool.spec.target.store
     context = replace(
         context,
-        claims=await reader.claims(namespace, context.children, pool.metadata.name, store.volume),
+        claims=await reader.claims(namespace, workload, store.volume),
         shared_claim=None if store.claim is None else await reader.claim(namespace, store.claim.name),
     )
     if not ready:

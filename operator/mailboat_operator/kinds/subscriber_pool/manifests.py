@@ -27,6 +27,7 @@ from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING, a
 from mailboat_operator.kinds.subscriber_pool.spec import ServiceType, SubscriberPool, Target
 from mailboat_operator.kinds.workload_context import WorkloadContext, secrets_digest
 from mailboat_operator.plan.child_manifest import Manifest, Owner
+from mailboat_operator.plan.children import workload_of
 from mailboat_operator.plan.labels import POOL
 from mailboat_operator.workload.agent_manifests import (
     TOKEN_ENDING,
@@ -78,7 +79,7 @@ def pool_children(
         pod,
         replicas,
         owner.name_of(MEMBERS_ENDING),
-        None if volume is None else made_volume(context.children, pool.metadata.name, volume),
+        None if volume is None else made_volume(workload_of(pool.metadata, context.children), volume),
         when_deleted=str(retention.when_deleted),
         when_scaled=str(retention.when_scaled),
     )

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from mailboat.api.records import StatusView
 
 from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.kinds.journal.spec import Journal, JournalSpec
 from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING
 from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool, pool_children
@@ -25,8 +26,16 @@ from mailboat_operator.kinds.workload_context import (
     usable_journal,
 )
 from mailboat_operator.plan.actions import Action, Deregister, Plan
-from mailboat_operator.plan.child_manifest import ChildKey, Manifest
-from mailboat_operator.plan.children import Live, is_applied, name_conflict, plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.child_manifest import ChildKey
+from mailboat_operator.plan.children import (
+    Live,
+    is_applied,
+    name_conflict,
+    plan_children,
+    plan_secret,
+    plan_unwanted,
+    workload_of,
+)
 from mailboat_operator.plan.findings import Finding, plan_status, ready_since, stalled, trouble_reports, under_way
 from mailboat_operator.plan.labels import POOL, selector_text
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
@@ -147,7 +156,7 @@ def _plan(
     health = health_of(pool, context.fleet, unanswered)
     gone = [Deregister(name, context.answering_names) for name in departed(pool, live, context.fleet)]
     volume = pool.spec.target.store.volume
-    ready_count, replicas = count_of(live, metadata.name, "readyReplicas"), count_of(live, metadata.name, "replicas")
+    ready_count, replicas = count_of(metadata, live, "readyReplicas"), count_of(metadata, live, "replicas")
     caught_up = min(max(_ready_members(pool, context), health.caught_up or 0), pool.spec.replicas)
     other_findings = [
         *([] if pool.spec.autoscaling is None else [autoscaler_health(metadata.name, live)]),
@@ -183,10 +192,10 @@ def _plan(
 
 def _ready_members(pool: SubscriberPool, context: WorkloadContext) -> int:
     """How many members that stay have a ready pod; while others go, as many as are certain."""
-    name, wanted = pool.metadata.name, pool.spec.replicas
-    going = max(0, count_of(context.children, name, "replicas") - wanted)
-    named = sum((ordinal_of(pod, name) or 0) < wanted for pod in context.pods.ready_names) if going else 0
-    return max(count_of(context.children, name, "readyReplicas") - going, named)
+    metadata, wanted = pool.metadata, pool.spec.replicas
+    going = max(0, count_of(metadata, context.children, "replicas") - wanted)
+    named = sum((ordinal_of(pod, metadata.name) or 0) < wanted for pod in context.pods.ready_names) if going else 0
+    return max(count_of(metadata, context.children, "readyReplicas") - going, named)
 
 
 def _caught_up(replicas: int, count: int) -> Finding:
@@ -212,17 +221,17 @@ class Step(NamedTuple):
 
 def next_step(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Step:
     """The next step towards `spec.replicas`, from what the workload was asked for last."""
-    name, wanted = pool.metadata.name, pool.spec.replicas
-    current = _asked_for(live, name)
+    metadata, wanted = pool.metadata, pool.spec.replicas
+    current = _asked_for(metadata, live)
     if current is None or current <= wanted:
         return Step(wanted, None)
     going = under_way("ScalingDown", f"{current} members, on the way to {wanted}")
     # the StatefulSet still removes the member before: members go one at a time
-    if count_of(live, name, "replicas") > current:
+    if count_of(metadata, live, "replicas") > current:
         return Step(current, going)
-    if _may_go(pool, current, count_of(live, name, "readyReplicas"), fleet):
+    if _may_go(pool, current, count_of(metadata, live, "readyReplicas"), fleet):
         return Step(current - 1, going)
-    ready_count = count_of(live, name, "readyReplicas")
+    ready_count = count_of(metadata, live, "readyReplicas")
     text = f"{current} members, on the way to {wanted}; only {ready_count} are ready: the next goes when more are"
     return Step(current, under_way("ScaleDownWaits", text))
 
@@ -237,7 +246,7 @@ def departed(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Sequ
         return ()
     if shared_identity(pool, fleet) is not None:  # a name that we no longer use may be a member of the other pool
         return ()
-    kept = max(pool.spec.replicas, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
+    kept = max(pool.spec.replicas, _asked_for(pool.metadata, live) or 0, count_of(pool.metadata, live, "replicas"))
     members = [(ordinal_of(subscriber.name, name), subscriber) for subscriber in fleet.subscribers]
     return sorted(
         {one.name for number, one in members if number is not None and kept <= number < most and is_gone(one)}
@@ -246,8 +255,8 @@ def departed(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Sequ
 
 def most_replicas(pool: SubscriberPool, live: Live) -> int:
     """How many members the pool ever had or was about to have."""
-    name = pool.metadata.name
-    return max(pool.status.most_replicas or 0, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
+    metadata = pool.metadata
+    return max(pool.status.most_replicas or 0, _asked_for(metadata, live) or 0, count_of(metadata, live, "replicas"))
 
 
 def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: StatusView | None) -> bool:
@@ -261,7 +270,6 @@ def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: StatusV
     return not any(subscriber.name == highest and subscriber.ready for subscriber in fleet.subscribers)
 
 
-def _asked_for(live: Live, name: str) -> int | None:
-    found: Manifest | None = live.get(ChildKey("StatefulSet", name))
-    replicas = None if found is None else found["spec"].get("replicas")
+def _asked_for(metadata: Metadata, live: Live) -> int | None:
+    replicas = (workload_of(metadata, live).get("spec") or {}).get("replicas")
     return None if replicas is None else int(replicas)

@@ -15,6 +15,7 @@ from typing import Final
 
 from mailboat.api.records import StatusView, SubscriberStatusView
 from mailboat.frozen import Frozen
+from mailboat.printable import printable
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus, condition_of
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
@@ -199,4 +200,4 @@ def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterato
 
 def _error_of(member: SubscriberStatusView) -> str:
     reason, message = ("Unknown", "no cause reported") if member.error is None else reason_and_message(member.error)
-    return f"{member.name}: {reason}: {message}"[:_LONGEST_ERROR]
+    return printable(f"{member.name}: {reason}: {message}")[:_LONGEST_ERROR]

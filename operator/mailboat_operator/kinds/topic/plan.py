@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from mailboat.config.topic_settings import (
@@ -333,7 +334,7 @@ def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None
 def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Iterator[Action]:
     if found.partitions < wanted.partitions:
         yield Grow(wanted.name, wanted.partitions)
-    changes = {key: value for key, value in wanted.config.items() if found.config.get(key) != value}
+    changes = {key: value for key, value in wanted.config.items() if not _is_set(value, found.config.get(key))}
     if not changes:
         return
     yield Configure(wanted.name, changes)
@@ -343,6 +344,22 @@ def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Iterator[A
         who = "another client, or an earlier version of the operator"
         message = f"topic {wanted.name}: corrected what {who}, had set: {', '.join(sorted(changes))}"
         yield RecordEvent(Severity.WARNING, "DriftCorrected", message)
+
+
+def _is_set(wanted: str, found: str | None) -> bool:
+    """Whether a key has a value. Brokers show a list without blanks, and numbers and truths in a form of their own."""
+    return wanted == found or (found is not None and _entries_of(wanted) == _entries_of(found))
+
+
+def _entries_of(value: str) -> Sequence[Decimal | str]:
+    return [_number_of(entry.strip().lower()) for entry in value.split(",")]
+
+
+def _number_of(entry: str) -> Decimal | str:
+    try:
+        return Decimal(entry)
+    except InvalidOperation:
+        return entry
 
 
 def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:

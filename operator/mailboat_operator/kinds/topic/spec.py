@@ -29,7 +29,7 @@ class JournalRole(enum.StrEnum):
 
 
 class TopicRetention(Frozen):
-    """How long a topic keeps messages; what is absent is not limited."""
+    """How long a topic keeps messages. What is absent stays as it is on the brokers."""
 
     time_seconds: Annotated[float | None, Field("Maximum age of messages.", form=DURATION_OF_SECONDS)] = None
     size_bytes: Annotated[int | None, Field("Maximum size; the oldest messages are removed.", form=SIZE)] = None
