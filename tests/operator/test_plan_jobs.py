@@ -14,9 +14,10 @@ from mailboat.api.job_orders import QueueOrder
 from mailboat.api.job_views import JobQueueView, JobScheduleView
 from mailboat.cli.options import parse_duration_ms
 from mailboat.cli.program import build_app
-from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
+from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
 from mailboat.wire.job_records import decode_job_record, encode_job_record
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.job_queue.controller import observe_job_queue
 from mailboat_operator.kinds.job_queue.manifests import most_workers, queue_children
 from mailboat_operator.kinds.job_queue.plan import (
@@ -318,8 +319,8 @@ class TwoNamespaces:
     now, image = NOW, IMAGE
     systems = Systems()
 
-    def __init__(self, author: Any, other: Any, prefix: str, refused: bool) -> None:
-        self.author, self.other, self.prefix, self.refused = author, other, prefix, refused
+    def __init__(self, author: Any, other: Any, prefix: str) -> None:
+        self.author, self.other, self.prefix = author, other, prefix
 
     async def publisher(self, namespace: str, _: str) -> Any:
         return replace(self.author, metadata=replace(self.author.metadata, namespace=namespace))
@@ -329,9 +330,7 @@ class TwoNamespaces:
         journal = stored({**JOURNAL, "spec": {"kafka": KAFKA, "topics": {"prefix": prefix}}})
         return replace(journal, status=replace(journal.status, cluster_id="one"))
 
-    async def job_queues(self, _: str) -> list[Any]:
-        if self.refused:
-            raise ClusterRefusedError("listing is forbidden")
+    async def job_queues(self) -> list[Any]:
         return [self.other]
 
     job_schedules = job_queues
@@ -341,23 +340,22 @@ class TwoNamespaces:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "made", "refused", "owner"),
+    ("prefix", "made", "owner"),
     [
-        ("shop-", "2026-01-01T00:00:00Z", False, ("other", "cdn")),
-        ("shop-", "2026-03-01T00:00:00Z", False, None),
-        ("news-", "2026-01-01T00:00:00Z", False, None),
-        ("shop-", "2026-01-01T00:00:00Z", True, None),
+        ("shop-", "2026-01-01T00:00:00Z", ("other", "cdn")),
+        ("shop-", "2026-03-01T00:00:00Z", None),
+        ("news-", "2026-01-01T00:00:00Z", None),
     ],
-    ids=["older", "younger", "another log", "not allowed to list"],
+    ids=["older", "younger", "another log"],
 )
 def test_the_older_of_two_objects_keeps_a_queue_of_one_log(
-    prefix: str, made: str, refused: bool, owner: tuple[str, str] | None, queue_of: Any, author: Any
+    prefix: str, made: str, owner: tuple[str, str] | None, queue_of: Any, author: Any
 ) -> None:
     ours = queue_of(deleted_seconds_ago=0)
     ours = replace(ours, metadata=replace(ours.metadata, created_at=datetime(2026, 2, 1, tzinfo=UTC)))
     created = datetime.fromisoformat(made)
     theirs = replace(ours, metadata=replace(ours.metadata, namespace="other", created_at=created))
-    reader = TwoNamespaces(author, theirs, prefix, refused)
+    reader = TwoNamespaces(author, theirs, prefix)
 
     found = asyncio.run(observe_job_queue(cast("Any", reader), ours))
     assert (found.owner, found.error) == (owner, SILENT)
@@ -371,7 +369,7 @@ def test_the_older_of_two_objects_keeps_a_schedule_of_one_log(
     ours = replace(ours, metadata=replace(ours.metadata, created_at=datetime(2026, 2, 1, tzinfo=UTC)))
     created = datetime.fromisoformat(made).replace(tzinfo=UTC)
     theirs = replace(ours, metadata=replace(ours.metadata, namespace="other", created_at=created))
-    reader = TwoNamespaces(author, theirs, "shop-", False)
+    reader = TwoNamespaces(author, theirs, "shop-")
     found = asyncio.run(observe_job_schedule(cast("Any", reader), ours))
     assert (found.owner, found.error) == (owner, SILENT)
 
@@ -480,3 +478,34 @@ def test_merging_waits_equally_long_by_default_in_every_interface() -> None:
     root: Any = typer.main.get_command(build_app())
     (option,) = [each for each in root.commands["jobs"].commands["set-queue"].params if each.name == "merge_within"]
     assert parse_duration_ms(option.default) == 2_000
+
+
+@pytest.mark.parametrize(("served", "asked"), [((), ["*"]), (("news", "shop"), ["news", "shop"])])
+def test_objects_of_one_log_are_looked_for_where_the_operator_serves(
+    served: tuple[str, ...], asked: list[str], manifest_of: Callable[..., dict[str, Any]]
+) -> None:
+    """An operator with Roles in two namespaces may not list all, and serves queues of both."""
+    listed = list[str]()
+
+    class Cluster:
+        async def list(self, kind: str, namespace: str) -> list[dict[str, Any]]:
+            listed.append(namespace)
+            manifest = manifest_of(kind)
+            return [{**manifest, "metadata": {**manifest["metadata"], "namespace": namespace, "uid": namespace}}]
+
+    parts: list[Any] = [Cluster(), None, IMAGE, Systems(namespaces=served), None]
+    found = asyncio.run(ClusterReader(*parts).job_queues())
+    assert ([queue.metadata.namespace for queue in found], listed) == (asked, asked)
+
+
+@pytest.mark.parametrize(("at", "expected"), [("2026-11-26T11:00:00Z", []), ("2026-11-27T11:00:00Z", [SetSchedule])])
+def test_a_single_due_time_that_passes_during_a_suspension_is_skipped(
+    at: str, expected: list[type], schedule_of_manifest: Any, author: Any
+) -> None:
+    once = {"cron": None, "timeZone": None, "at": at}
+    held = schedule_of_manifest({**once, "suspend": True})
+    plan = plan_job_schedule(replace(held, status=replace(held.status, applied="digest")), scheduled(author))
+    assert plan.status is not None
+    resumed = schedule_of_manifest(once)
+    resumed = replace(resumed, status=replace(resumed.status, applied=plan.status["applied"]))
+    assert kinds(plan_job_schedule(resumed, scheduled(author))) == expected

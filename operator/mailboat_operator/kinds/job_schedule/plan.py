@@ -44,6 +44,9 @@ from mailboat_operator.plan.findings import (
 FOLLOW_SECONDS: Final = 30.0
 """How often a schedule is observed for its next due time."""
 
+_SUSPENDED: Final = "suspended"
+"""In the status instead of a digest: nothing is applied, and a single due time that passes is skipped."""
+
 _SOON_SECONDS: Final = 2.0
 _MILLISECONDS: Final = 1000
 
@@ -100,7 +103,7 @@ def plan_job_schedule(schedule: JobSchedule, seen: JobScheduleObservation) -> Pl
     view = _view(schedule, seen)
     if spec.suspend:
         actions = () if view is None else (RemoveSchedule(metadata.name),)
-        plan = _plan(schedule, seen, actions, suspended(suspend=True, effect="no jobs are added"), "")
+        plan = _plan(schedule, seen, actions, suspended(suspend=True, effect="no jobs are added"), _SUSPENDED)
         return replace(plan, again_seconds=FOLLOW_SECONDS)
     digest = digest_of([repr(schedule_of(schedule))])
     changes = tuple(_changes(schedule, view, digest, seen.now))
@@ -114,8 +117,10 @@ def _changes(schedule: JobSchedule, view: JobScheduleView | None, digest: str, n
     wanted, is_applied = schedule_of(schedule), schedule.status.applied == digest
     if is_applied and view is not None and _shown(wanted) == _seen(view):
         return ()
-    # A single due time that has passed may have fired before the schedule was removed: set again, it would fire twice.
-    if is_applied and view is None and schedule.spec.at is not None and schedule.spec.at <= now:
+    # A single due time that has passed may have fired before the schedule was removed, by an agent or by a suspension:
+    # set again, it would fire twice.
+    is_over = view is None and schedule.spec.at is not None and schedule.spec.at <= now
+    if is_over and (is_applied or schedule.status.applied == _SUSPENDED):
         return ()
     if not is_applied:
         return (SetSchedule(wanted),)
@@ -161,11 +166,11 @@ def _plan(
     findings: Sequence[Finding],
     applied: str | None = None,
 ) -> Plan:
-    """The plan with its status; `applied` is the digest that its actions leave in the journal, empty for none."""
+    """The plan with its status; `applied` is the digest that its actions leave in the journal, or `_SUSPENDED`."""
     before, view = schedule.status, _view(schedule, seen)
     status = replace(
         before, next_at=before.next_at if seen.schedules is None else None if view is None else view.next_at
     )
     if applied is not None:
-        status = replace(status, applied=applied or None, next_at=status.next_at if applied else None)
+        status = replace(status, applied=applied, next_at=None if applied == _SUSPENDED else status.next_at)
     return plan_status(schedule.metadata, before, status, findings, seen.now, actions)

@@ -71,7 +71,9 @@ class JobScheduleStatus(Status):
     """Progress of the schedule."""
 
     next_at: Annotated[datetime | None, Field("Next due time.")] = None
-    applied: Annotated[str | None, Field("Digest of the schedule that was applied last.", max_length=64)] = None
+    applied: Annotated[
+        str | None, Field("Digest of the schedule that was applied last, or `suspended`.", max_length=64)
+    ] = None
 
 
 class JobSchedule(Frozen):
