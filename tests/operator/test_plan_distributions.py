@@ -117,6 +117,14 @@ def test_a_member_that_the_pool_has_no_more_is_not_waited_for() -> None:
     assert (plan.status["state"], plan.status["done"]) == ("Distributed", "2/2")
 
 
+def test_a_shared_pool_that_is_called_like_a_member_of_another_pool_is_waited_for() -> None:
+    delivery = delivered(imported=("edge-0", "edge-1"), waiting=("edge-5",))
+    plan = plan_progress(asked(), delivery, [PoolSize("edge", 2), PoolSize("edge-5", 3, is_shared=True)], NOW)
+    assert plan.status is not None
+    assert (plan.status["state"], plan.status["done"]) == ("Published", "2/3")
+    assert plan.status["pools"][1]["waiting"] == ["edge-5"]
+
+
 def test_who_gave_it_up_is_told_at_once_and_fails_it_when_no_one_is_waited_for() -> None:
     failed = {"edge-1": ("StorageFull", "no space is left")}
     early = plan_progress(asked(), delivered(imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW)

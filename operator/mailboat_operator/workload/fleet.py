@@ -37,11 +37,6 @@ def subscribers_of(pool: str, members: int, *, is_shared: bool) -> Sequence[str]
     return [pool][:members] if is_shared else [f"{pool}-{number}" for number in range(members)]
 
 
-def is_of_pool(subscriber: str, pool: str, *, is_shared: bool) -> bool:
-    """Whether a pool of this name, and of any size, has a subscriber of that name."""
-    return subscriber == pool if is_shared else ordinal_of(subscriber, pool) is not None
-
-
 def published_at(status: StatusView) -> Mapping[str, datetime]:
     """The time of each publisher's last append, as far as it is known."""
     found = status.publishers

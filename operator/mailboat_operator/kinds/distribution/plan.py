@@ -26,7 +26,7 @@ from mailboat_operator.kinds.finished import pause_after_finishing, plan_finishe
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.actions import Action, Plan, RecordEvent, RequestPackage, Severity
 from mailboat_operator.plan.findings import Finding, is_paused, plan_status, ready, stalled, under_way, whole_seconds
-from mailboat_operator.workload.fleet import is_of_pool, listed, reason_and_message, subscribers_of
+from mailboat_operator.workload.fleet import listed, ordinal_of, reason_and_message, subscribers_of
 
 DISTRIBUTED: Final = "Distributed"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
@@ -63,9 +63,8 @@ class PoolSize(Frozen):
     def has_scaled_away(self, subscriber: str) -> bool:
         """Whether the subscriber is one of its own that it should no longer have."""
         # The one of a shared pool stays while it has no members: they would go on where it stands.
-        if self.is_shared:
-            return False
-        return is_of_pool(subscriber, self.name, is_shared=False) and subscriber not in self.subscribers
+        number = None if self.is_shared else ordinal_of(subscriber, self.name)
+        return number is not None and number >= self.replicas
 
 
 class DistributionObservation(Frozen):
@@ -150,8 +149,11 @@ def plan_progress(
     """Report the state of a package that the publisher has."""
     before = distribution.status
     # members that never announced themselves are unknown to the publisher, and would be missed
-    missing = [name for name in _expected(pools) if name not in _named(delivery)]
-    waiting = [*(name for name in delivery.waiting if not any(pool.has_scaled_away(name) for pool in pools)), *missing]
+    named, expected = _named(delivery), dict.fromkeys(_expected(pools))
+    missing = [name for name in expected if name not in named]
+    # a shared pool `edge-5` is no former member of the pool `edge`
+    gone = {name for name in delivery.waiting if name not in expected and any(p.has_scaled_away(name) for p in pools)}
+    waiting = [*(name for name in delivery.waiting if name not in gone), *missing]
     failed = {failure.subscriber: reason_and_message(failure.cause) for failure in delivery.failed}
     missed = _missed(delivery, pools)
     total = len(delivery.imported) + len(waiting) + len(missed) + len(failed)
@@ -278,7 +280,7 @@ def _missed_text(missed: Mapping[str, str]) -> str:
 def _progress(
     pool: PoolSize, delivery: DistributionView, waiting: Sequence[str], missed: Mapping[str, str]
 ) -> PoolProgress:
-    members = pool.subscribers
+    members = dict.fromkeys(pool.subscribers)  # in order, and found at once among a thousand
     imported, failed = set(delivery.imported), {failure.subscriber for failure in delivery.failed}
     return PoolProgress(
         name=pool.name,
