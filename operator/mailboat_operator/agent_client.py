@@ -6,6 +6,7 @@ and nowhere else. Used from one event loop.
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -31,6 +32,8 @@ _CONNECT_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 15.0
 _PACKAGING_SECONDS: Final = 50.0
 """A package of a large tree is made before the answer; one that takes longer is found by the same request later."""
+_SHORTEST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
 _LARGEST_ANSWER: Final = 16 << 20
 _LONGEST_TEXT: Final = 512
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -181,8 +184,15 @@ def _error_of(status: int, problem: Problem | None, publisher: str) -> MailboatE
     text = (detail or f"publisher {publisher} answered with status {status}")[:_LONGEST_TEXT]
     if status in _REFUSED and (problem is None or problem.decision != "transient"):
         return AgentRefusedError(text, error=name)
+    return AgentUnreachableError(text, error=name, retry_after_seconds=_pause_of(problem))
+
+
+def _pause_of(problem: Problem | None) -> float | None:
+    """An agent's wish, within bounds: less would be a loop of requests, and none of JSON's numbers is too large."""
     seconds = None if problem is None else problem.retry_after_seconds
-    return AgentUnreachableError(text, error=name, retry_after_seconds=seconds)
+    if seconds is None or not math.isfinite(seconds):
+        return None
+    return min(max(seconds, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
 
 
 def _checked(view: DistributionView) -> DistributionView:

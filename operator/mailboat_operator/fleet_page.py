@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -75,7 +76,11 @@ class FleetPage:
 
     async def _status(self, request: web.Request) -> web.Response:
         self._check(request)
-        return _json(await self._look())
+        try:
+            return _json(await self._look())
+        except MailboatError as error:
+            problem = problem_of(error)
+            return _json(problem.document(), problem.status, problem.headers)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         self._check(request)
@@ -121,7 +126,10 @@ class FleetPage:
             raise web.HTTPUnauthorized(text=text, content_type="application/json", headers=challenge)
 
 
-def _json(record: object) -> web.Response:
+def _json(record: object, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})) -> web.Response:
     return web.Response(
-        body=msgspec.json.encode(record), content_type="application/json", headers={"Cache-Control": "no-store"}
+        body=msgspec.json.encode(record),
+        status=status,
+        content_type="application/json",
+        headers={"Cache-Control": "no-store", **headers},
     )

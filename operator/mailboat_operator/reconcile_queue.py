@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from mailboat.errors import MailboatError, OperatorDefectError, RetryableError
+from mailboat.errors import ClusterUnavailableError, MailboatError, OperatorDefectError, RetryableError
 
 from mailboat_operator.metrics import OperatorMetrics
-from mailboat_operator.reconciliation import ObjectKey, Reconciler
+from mailboat_operator.reconciliation import ObjectKey, ReconcileOutcome, Reconciler
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _FIRST_PAUSE_SECONDS: Final = 0.5
@@ -195,8 +195,7 @@ class ReconcileQueue:
         """Reconcile one object; in how many seconds again, None when nothing calls for it."""
         started = time.monotonic()
         try:
-            # a reconciliation that hangs would keep its slot
-            outcome = await asyncio.wait_for(self._reconciler.reconcile(key), _LOOK_SECONDS)
+            outcome = await self._reconcile(key)
             self._metrics.figures(key.kind, key.namespace, key.name, outcome.figures)
         except Exception as error:  # noqa: BLE001  # whatever it is, the other objects go on
             name = error.name if isinstance(error, MailboatError) else type(error).__name__
@@ -209,6 +208,14 @@ class ReconcileQueue:
             return outcome.again_seconds
         count = self._pending[key] = self._pending.get(key, 0) + 1
         return float(min(_PENDING_SECONDS * 2.0 ** min(max(count - _EVENLY, 0), 10), _LONGEST_PENDING_SECONDS))
+
+    async def _reconcile(self, key: ObjectKey) -> ReconcileOutcome:
+        try:
+            # a reconciliation that hangs would keep its slot
+            return await asyncio.wait_for(self._reconciler.reconcile(key), _LOOK_SECONDS)
+        except TimeoutError as error:  # no defect: each of its requests has a limit, and there are many
+            text = f"not reconciled within {_LOOK_SECONDS:g} s: the Kubernetes API or an agent answers slowly"
+            raise ClusterUnavailableError(text) from error
 
     async def _failed(self, key: ObjectKey, error: Exception) -> float:
         count = self._failures[key] = self._failures.get(key, 0) + 1

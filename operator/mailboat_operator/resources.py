@@ -30,6 +30,8 @@ from mailboat_operator.plan.labels import FIELD_MANAGER
 REQUEST_SECONDS: Final = 4.0
 """Shorter than what a lease outlives its last renewal, so that no write of a leader lands after the next one began."""
 LONGEST_MESSAGE: Final = 1024
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+"""No news of an object end the pause that the API asks for: a proxy's answer must not put it off for a day."""
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
@@ -100,7 +102,7 @@ async def delete_exactly(
     generic.handle_response("delete", answer, prepared)
 
 
-def is_missing(error: Exception) -> bool:
+def is_missing(error: BaseException | None) -> bool:
     """Whether there is no such object, or no such kind."""
     return _code_of(error) == _NOT_FOUND
 
@@ -135,7 +137,7 @@ def mapped(error: Exception, doing: str) -> MailboatError:
     return ClusterRefusedError(f"{doing}: {_text_of(error)}")
 
 
-def _code_of(error: Exception) -> int | None:
+def _code_of(error: BaseException | None) -> int | None:
     if isinstance(error, ApiError):
         return error.status.code
     return error.response.status_code if isinstance(error, httpx2.HTTPStatusError) else None
@@ -149,7 +151,7 @@ def _retry_after(error: Exception) -> float | None:
     """Said in the answer's body, or, by a server that sheds load, in its header alone."""
     details = error.status.details if isinstance(error, ApiError) else None
     if details is not None and details.retryAfterSeconds is not None:
-        return float(details.retryAfterSeconds)
+        return min(float(details.retryAfterSeconds), _LONGEST_PAUSE_SECONDS)
     response = getattr(error, "response", None)
     header = "" if response is None else response.headers.get("Retry-After", "")
-    return float(header) if header.isdecimal() else None
+    return min(float(header), _LONGEST_PAUSE_SECONDS) if header.isdecimal() else None

@@ -20,6 +20,7 @@ from mailboat_operator.operator_probes import OperatorHealth
 from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.reconcile_queue import ReconcileQueue
 from mailboat_operator.reconciliation import ObjectKey
+from mailboat_operator.resources import is_missing
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.watches import Watched, key_of_object, silent_objects, version_of
 
@@ -98,10 +99,13 @@ class Resync:
                 await asyncio.sleep(error.retry_after_seconds or _PAUSE_SECONDS)
 
     async def _list(self, kind: str) -> list[Manifest]:
-        """All objects of a kind; none where the kind itself is gone."""
+        """All objects of a kind; none where the kind itself is gone. Raises: MailboatError."""
         try:
             return [
                 manifest for namespace in self._namespaces for manifest in await self._cluster.list(kind, namespace)
             ]
-        except ClusterConflictError:
+        except ClusterConflictError as error:
+            # not of a list whose next page came too late (410): its objects would count as deleted
+            if not is_missing(error.__cause__):
+                raise
             return []

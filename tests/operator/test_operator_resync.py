@@ -9,7 +9,9 @@ from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
+from mailboat.errors import ClusterConflictError
 from mailboat_operator import main
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.operator_probes import OperatorHealth
@@ -175,3 +177,29 @@ def test_what_was_deleted_while_nothing_was_watched_is_no_silent_watch_and_claim
     assert asked == ["Topic news/orders"]
     assert claims.beside(topic("news")) == []
     assert [key.namespace for key in watched.last_events] == ["news"]
+
+
+def refusal(code: int) -> ClusterConflictError:
+    """A list that the API server refuses."""
+    request = httpx2.Request("GET", "https://kubernetes.example/")
+    answer = httpx2.Response(code, request=request)
+    error = ClusterConflictError("the list")
+    error.__cause__ = httpx2.HTTPStatusError("refused", request=request, response=answer)
+    return error
+
+
+@pytest.mark.parametrize(("code", "left"), [(404, []), (410, ["orders"])])
+def test_only_a_kind_that_is_gone_has_no_objects(code: int, left: list[str]) -> None:
+    """A continue token that has expired is answered with 410: the objects exist, and none is forgotten."""
+    watched = Watched(lambda _: None, TopicClaims())
+
+    class Refusing:
+        async def list(self, *_: str) -> list[dict[str, Any]]:
+            raise refusal(code)
+
+    async def run() -> None:
+        await watched.object_changed("ADDED", publisher("orders"))
+        await Resync(Refusing(), ["*"]).catch_up(watched)  # type: ignore[arg-type]  # lists as it does
+
+    asyncio.run(run())
+    assert [key.name for key in watched.last_events] == left

@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 from mailboat.errors import BrokersUnreachableError, ClusterUnavailableError, MailboatError
 from mailboat_operator.broker_connections import Connections
@@ -16,6 +17,7 @@ from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.reconcile_queue import ReconcileQueue, Slots
 from mailboat_operator.reconciliation import ObjectKey, ReconcileOutcome
+from mailboat_operator.resources import mapped
 
 COUNT = 3
 MOST_UNDER_WAY = 20 * COUNT
@@ -216,6 +218,20 @@ def test_an_unexpected_error_becomes_a_condition_that_does_not_quote_it() -> Non
     assert [error.name for error in office.refused] == ["OperatorDefect"]
     assert "ValueError" in office.refused[0].message
     assert "CANARY" not in office.refused[0].message
+
+
+def test_a_reconciliation_that_takes_too_long_is_no_defect() -> None:
+    assert fail(TimeoutError(), 4).refused == []
+    (error,) = fail(TimeoutError(), 5).refused
+    assert (error.name, "60 s" in error.message) == ("ClusterUnavailable", True)
+
+
+@pytest.mark.parametrize(("header", "pause"), [("7", 7.0), ("86400", 60.0), ("soon", None)])
+def test_no_pause_that_an_api_server_asks_for_is_longer_than_a_minute(header: str, pause: float | None) -> None:
+    request = httpx2.Request("GET", "https://kubernetes.example/")
+    answer = httpx2.Response(503, headers={"Retry-After": header}, request=request)
+    error: Any = mapped(httpx2.HTTPStatusError("overloaded", request=request, response=answer), "reading")
+    assert (error.name, error.retry_after_seconds) == ("ClusterUnavailable", pause)
 
 
 def test_a_passing_failure_that_keeps_coming_becomes_a_condition() -> None:

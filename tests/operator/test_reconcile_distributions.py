@@ -355,9 +355,8 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE)
-def test_what_no_agent_answers_counts_as_no_answer(answer: tuple[int, str, bytes]) -> None:
-    status, media_type, body = answer
+def unanswered(status: int, media_type: str, body: bytes) -> AgentUnreachableError:
+    """The error that an agent's answer becomes."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -383,7 +382,20 @@ def test_what_no_agent_answers_counts_as_no_answer(answer: tuple[int, str, bytes
         with pytest.raises(AgentUnreachableError) as caught:
             asyncio.run(ask(f"http://127.0.0.1:{server.server_port}"))
         server.shutdown()
-    assert len(str(caught.value)) < 600
+    return caught.value
+
+
+@pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE)
+def test_what_no_agent_answers_counts_as_no_answer(answer: tuple[int, str, bytes]) -> None:
+    assert len(str(unanswered(*answer))) < 600
+
+
+@pytest.mark.parametrize(
+    ("wished", "pause"), [("0.001", 1.0), ("-5", 1.0), ("7", 7.0), ("1e9", 60.0), ("1e999", None), ("NaN", None)]
+)
+def test_an_agent_is_asked_again_neither_at_once_nor_never(wished: str, pause: float | None) -> None:
+    body = f'{{"title": "Throttled", "retry_after_seconds": {wished}}}'
+    assert unanswered(503, "application/json", body.encode()).retry_after_seconds == pause
 
 
 CANARY = "canary-5d21be"

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from mailboat.api.records import JournalView, PublisherView, StatusView, SubscriberStatusView
-from mailboat.errors import AgentUnreachableError
+from mailboat.errors import AgentUnreachableError, ClusterUnavailableError
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator import fleet_page, fleet_status
 from mailboat_operator.fleet_page import FleetPage
@@ -172,3 +172,18 @@ async def stop_reading() -> None:
                     await asyncio.sleep(0.02)
     finally:
         await client.close()
+
+
+def test_a_cluster_that_does_not_answer_is_a_problem_document_for_now() -> None:
+    async def ask() -> tuple[int, Any, str | None]:
+        async def look() -> StatusView:
+            raise ClusterUnavailableError("no answer")
+
+        client = await client_of(look)
+        try:
+            answer = await client.get("/api/v1/status", headers={"Authorization": f"Bearer {TOKEN}"})
+            return answer.status, (await answer.json(content_type=None))["title"], answer.headers.get("Retry-After")
+        finally:
+            await client.close()
+
+    assert asyncio.run(ask()) == (503, "ClusterUnavailable", "1")
