@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,26 @@ def test_people_get_rights_over_the_kinds_through_the_roles_of_the_cluster(helm:
     assert not any(resource.endswith("/status") for resource in edit["rules"][0]["resources"]), (
         "the status is the operator's"
     )
+
+
+def test_names_of_digits_are_texts_in_each_manifest(helm: str) -> None:
+    """YAML reads 2026 as a number, which the API server refuses as a name."""
+    values = "namespaces={2026},builds.namespaces={2027},builds.serviceAccount=2028,serviceAccount.name=2029"
+    # by strings, else the values themselves would be numbers
+    done = run(helm, "template", "2030", str(CHART), "--namespace", "2031", "--set-string", values)
+    assert done.returncode == 0, done.stderr
+    documents = [item for item in yaml.load_all(done.stdout, yaml.CSafeLoader) if item]
+    assert {document["metadata"].get("namespace", "2031") for document in documents} == {"2026", "2027", "2031"}
+    assert not {*range(2026, 2032)} & {*numbers(documents)}
+
+
+def numbers(value: Any) -> Iterator[int]:
+    """All numbers of a document."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from numbers(item)
+    elif isinstance(value, int):
+        yield value
 
 
 def test_an_operator_of_named_namespaces_has_no_right_of_the_cluster(helm: str) -> None:

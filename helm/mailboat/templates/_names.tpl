@@ -8,7 +8,7 @@
 
 {{- define "mailboat.selector" -}}
 app.kubernetes.io/name: mailboat-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "mailboat.labels" -}}
