@@ -363,9 +363,10 @@ class Replicas:
         server: str | None = None,
         version: str | None = None,
         names: Mapping[str, str] = MappingProxyType({}),
+        constants: Mapping[str, float] = MappingProxyType({}),
         **settings: object,
     ) -> Process:
-        """Start one; `server` may be another URL of the API, and `names` has addresses of Services.
+        """Start one; `server` may be another URL of the API, `names` has addresses of Services, `constants` of modules.
 
         With a `version` of the operator it is a new Python, otherwise a fork of one that has loaded it.
         """
@@ -385,7 +386,7 @@ class Replicas:
             if version is None:
                 number = file.fileno()
                 process: Process = ForkedProgram(
-                    operator, dict(names), output=number, errors=number, environment=environment
+                    operator, dict(names), dict(constants), output=number, errors=number, environment=environment
                 )
             else:
                 command = [sys.executable, "-W", "error", "-c", PROGRAM, version]

@@ -5,6 +5,7 @@ They are what a user starts but for the start of Python; `test_cli_subscribe` an
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -139,10 +140,17 @@ def mailboat(words: list[str]) -> None:
     exit_with(main(words))
 
 
-def operator(names: Mapping[str, str]) -> None:
-    """The program; it ends the process. `names` has addresses by host name, as the DNS of a cluster."""
+def operator(names: Mapping[str, str], constants: Mapping[str, float]) -> None:
+    """The program; it ends the process.
+
+    `names` has addresses by host name, as the DNS of a cluster, and `constants` values for constants of modules.
+    """
     from mailboat_operator.main import run  # noqa: PLC0415  # of few tests, and a CPU second
 
+    for place, value in constants.items():
+        module, _, name = place.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), place
+        setattr(importlib.import_module(module), name, value)
     resolve, encoded = socket.getaddrinfo, {name.encode(): address for name, address in names.items()}  # as anyio asks
     socket.getaddrinfo = lambda host, *more, **options: resolve(encoded.get(host, host), *more, **options)
     warnings.simplefilter("error")
