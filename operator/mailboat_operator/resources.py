@@ -39,6 +39,8 @@ _GONE: Final = 410
 _INVALID: Final = 422
 _TOO_MANY: Final = 429
 _FAULT: Final = 500
+_UNTYPED: Final = "failed to create typed patch object"
+"""A fault by its code, and a refusal: two entries of a list have one key, such as a variable that we set, too."""
 _VERBS: Final = ["delete", "get", "global_list", "global_watch", "list", "patch", "post", "put", "watch"]
 
 FAILURES: Final = (ApiError, httpx2.HTTPError)
@@ -132,7 +134,7 @@ def mapped(error: Exception, doing: str) -> MailboatError:
     if code in {_CONFLICT, _NOT_FOUND, _GONE}:
         return ClusterConflictError(f"{doing}: {_text_of(error)}")
     # no code: the request got no answer
-    if code is None or code == _TOO_MANY or code >= _FAULT:
+    if code is None or code == _TOO_MANY or (code >= _FAULT and _UNTYPED not in str(error)):
         return ClusterUnavailableError(f"{doing}: {_text_of(error)}", retry_after_seconds=_retry_after(error))
     return ClusterRefusedError(f"{doing}: {_text_of(error)}")
 

@@ -234,7 +234,20 @@ def test_no_pause_that_an_api_server_asks_for_is_longer_than_a_minute(header: st
     assert (error.name, error.retry_after_seconds) == ("ClusterUnavailable", pause)
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('failed to create typed patch object (shop/cdn): duplicate entries for key [name="A"]', "ClusterRefused"),
+        ("etcdserver: leader changed", "ClusterUnavailable"),
+    ],
+)
+def test_an_object_that_the_api_server_can_not_merge_needs_a_person(text: str, name: str) -> None:
+    request = httpx2.Request("PATCH", "https://kubernetes.example/")
+    answer = httpx2.Response(500, request=request)
+    assert mapped(httpx2.HTTPStatusError(text, request=request, response=answer), "applying").name == name
+
+
 def test_a_passing_failure_that_keeps_coming_becomes_a_condition() -> None:
-    error = ClusterUnavailableError("duplicate entries for key [mountPath]")
+    error = ClusterUnavailableError("etcdserver: leader changed")
     assert fail(error, 4).refused == []
     assert fail(error, 5).refused == [error]
