@@ -262,6 +262,34 @@ def test_workers_may_reach_an_agent_behind_a_network_policy(queue_of: Any) -> No
     assert policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "cdn"
 
 
+QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}
+LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready", "expected"),
+    [
+        ([], 0, ("PodsNotReady", "False", "0 of 2 workers ready")),
+        ([QUOTA], 0, ("PodNotCreated", "False", "0 of 2 workers ready; exceeded quota: pods")),
+        ([QUOTA], 1, ("AsSpecified", "False", "1 of 2 workers ready")),
+        ([LATE], 0, ("ProgressDeadlineExceeded", "True", "0 of 2 workers ready. No progress for 10 minutes")),
+        ([LATE], 1, ("AsSpecified", "False", "1 of 2 workers ready")),
+    ],
+)
+def test_workers_that_do_not_start_have_a_cause_and_a_deadline(
+    conditions: list[Any], ready: int, expected: tuple[str, str, str], queue_of: Any, author: Any
+) -> None:
+    made = [action.manifest for action in plan_job_queue(queue_of(), seen(author)).actions if isinstance(action, Apply)]
+    deployment = next(item for item in made if item["kind"] == "Deployment")
+    deployment["spec"]["replicas"] = 2
+    deployment["status"] = {"readyReplicas": ready, "unavailableReplicas": 2 - ready, "conditions": conditions}
+    children = {key_of(item): item for item in made}
+    plan = plan_job_queue(known(queue_of(), author), seen(author, view(), children=children))
+    assert plan.status is not None
+    found = {condition["type"]: condition for condition in plan.status["conditions"]}
+    assert (found["Ready"]["reason"], found["Stalled"]["status"], found["Ready"]["message"]) == expected
+
+
 def test_workers_that_are_no_longer_wanted_are_deleted(queue_of: Any, author: Any) -> None:
     made = [action.manifest for action in plan_job_queue(queue_of(), seen(author)).actions if isinstance(action, Apply)]
     for item in made:

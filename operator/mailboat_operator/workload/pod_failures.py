@@ -33,6 +33,7 @@ _START_REASONS: Final = frozenset({"CreateContainerError", "ImageInspectError", 
 _CREATING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _VOLUME_EVENTS: Final = frozenset({"FailedAttachVolume", "FailedMount", "FailedMapVolume"})
 _NOT_CREATED: Final = "FailedCreate"
+_NOT_MADE: Final = "PodNotCreated"
 _OVERCOME: Final = frozenset({"SuccessfulCreate", "Pulling", "Pulled", "Created", "Started"})
 """Events that come after pods are created, and after volumes are mounted."""
 _LONGEST_TEXT: Final = 400
@@ -96,6 +97,12 @@ def trouble_of(pods: Pods, now: datetime) -> PodProblem | None:
     found = (_pod_trouble(pod, now) for pod in pods.found)
     problems = (*found, *(_stop_trouble(pod, now) for pod in pods.going))
     return next((problem for problem in problems if problem is not None), None) or _event_trouble(pods.events)
+
+
+def refused_pods(deployment: Manifest) -> PodProblem | None:
+    """That quota or admission refuses the pods of a Deployment, which has no Event of that itself."""
+    failure = condition_in(deployment, "ReplicaFailure")
+    return PodProblem(_NOT_MADE, _shortened(failure.get("message"))) if failure.get("status") == "True" else None
 
 
 def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, can_catch_up: bool) -> bool:
@@ -181,7 +188,7 @@ def _event_trouble(events: Sequence[Manifest]) -> PodProblem | None:
             return None
         subject, text = event["involvedObject"]["name"], _shortened(event.get("message"))
         if event.get("reason") == _NOT_CREATED:
-            return PodProblem("PodNotCreated", text)
+            return PodProblem(_NOT_MADE, text)
         if event.get("reason") in _VOLUME_EVENTS:
             return PodProblem("VolumeNotMounted", f"{subject}: {text}")
     return None

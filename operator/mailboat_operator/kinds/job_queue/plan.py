@@ -35,7 +35,7 @@ from mailboat_operator.plan.actions import (
     SuspendQueue,
     is_held,
 )
-from mailboat_operator.plan.child_manifest import ChildKey, digest_of
+from mailboat_operator.plan.child_manifest import ChildKey, condition_in, digest_of
 from mailboat_operator.plan.children import Live, name_conflict, plan_children, plan_unwanted
 from mailboat_operator.plan.findings import (
     Finding,
@@ -53,7 +53,14 @@ from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.autoscalers import autoscaler_health
 from mailboat_operator.workload.fleet import coarse
-from mailboat_operator.workload.pod_failures import MISCONFIGURED, Pods, trouble_of
+from mailboat_operator.workload.pod_failures import (
+    DEADLINE_EXCEEDED,
+    MISCONFIGURED,
+    PROGRESS_DEADLINE,
+    Pods,
+    refused_pods,
+    trouble_of,
+)
 from mailboat_operator.workload.pods import AgentImage
 
 FOLLOW_SECONDS: Final = 15.0
@@ -243,11 +250,15 @@ def _workers_ready(queue: JobQueue, workers: Workers, seen: JobQueueObservation)
     text = f"{count} of {wanted} workers ready"
     if workers.min == 0 and not seen.has_keda:
         text = f"{text}; without KEDA one worker stays"
-    trouble = trouble_of(seen.pods, seen.now)
-    if trouble is not None and (count == 0 or trouble.reason == MISCONFIGURED):
-        say = stalled if trouble.reason == MISCONFIGURED else under_way
-        return say(trouble.reason, f"{text}; {trouble.message}")
-    return under_way("PodsNotReady", text) if wanted > 0 and count == 0 else ready(text)
+    trouble = trouble_of(seen.pods, seen.now) or refused_pods(found)
+    if trouble is not None and trouble.reason == MISCONFIGURED:
+        return stalled(MISCONFIGURED, f"{text}; {trouble.message}")
+    if wanted == 0 or count > 0:
+        return ready(text)
+    text = text if trouble is None else f"{text}; {trouble.message}"
+    if condition_in(found, "Progressing").get("reason") == DEADLINE_EXCEEDED:  # Kubernetes' default is ten minutes, too
+        return stalled(DEADLINE_EXCEEDED, f"{text}. No progress for {PROGRESS_DEADLINE.seconds // 60} minutes")
+    return under_way("PodsNotReady" if trouble is None else trouble.reason, text)
 
 
 def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:
