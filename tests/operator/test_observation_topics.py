@@ -227,7 +227,7 @@ OF_PACKAGES: dict[str, Any] = {"journalRef": {"name": "main"}, "role": "package"
 def test_a_topic_with_a_name_of_its_own_is_claimed_by_that_name_alone() -> None:
     named = {"names": {"package": "content"}}
     claims = claims_of(("Journal", "a", {**JOURNAL_SPEC, "topics": named}), ("Topic", "a", OF_PACKAGES))
-    assert owner_of(claims, {"role": "package"}, {}) is None, "the topic `package` is nobody else's"
+    assert owner_of(claims, {"role": "package"}, {}) is None, "A has the topic `content`"
     assert owner_of(claims, {"role": "package"}, named) == ("a", "main")
     assert owner_of(claims, {"topicName": "content"}, {}) == ("a", "main")
     claims.saw({"kind": "Journal", "metadata": {"namespace": "a", "name": "main"}}, is_gone=True)

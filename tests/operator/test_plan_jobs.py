@@ -34,6 +34,7 @@ from mailboat_operator.kinds.workload_context import SecretFound
 from mailboat_operator.plan.actions import (
     RECLAIM_SECONDS,
     Apply,
+    Correct,
     Delete,
     Hold,
     Plan,
@@ -260,6 +261,23 @@ def test_workers_may_reach_an_agent_behind_a_network_policy(queue_of: Any) -> No
     policy = children(queue_of(), policy=AgentPolicy(ingress=[]))["NetworkPolicy"]
     assert policy["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "author"
     assert policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "cdn"
+
+
+def test_workers_keep_their_number_when_an_autoscaler_takes_over(queue_of: Any, author: Any) -> None:
+    def deployments(plan: Plan) -> list[Any]:
+        return [
+            action.manifest
+            for action in plan.actions
+            if isinstance(action, Apply | Correct) and action.manifest["kind"] == "Deployment"
+        ]
+
+    (fixed,) = deployments(plan_job_queue(queue_of({"workers": {"min": 5}}), seen(author)))
+    children = {key_of(fixed): fixed}
+    (scaled,) = deployments(plan_job_queue(known(queue_of(), author), seen(author, view(), children=children)))
+    assert (fixed["spec"]["replicas"], scaled["spec"]["replicas"]) == (5, 5)
+    grown = {key_of(scaled): {**scaled, "spec": {**scaled["spec"], "replicas": 7}}}
+    later = plan_job_queue(known(queue_of(), author), seen(author, view(), children=grown))
+    assert deployments(later) == [], "the number is the autoscaler's"
 
 
 QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}

@@ -181,7 +181,7 @@ def plan_status(
 def _condition(before: Condition | None, found: Finding, generation: int, now: datetime) -> Condition:
     is_same = before is not None and before.status == found.status
     since = before.last_transition_at if before is not None and is_same else whole_seconds(now)
-    # with a control character the decoder would take none of the conditions, and each look would write them anew
+    # with a control character the decoder would take none of the conditions, and each look would write them again
     message = printable(found.message)[:LONGEST_MESSAGE]
     return Condition(found.type, found.status, found.reason, message, generation, since)
 

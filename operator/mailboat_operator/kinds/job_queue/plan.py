@@ -35,7 +35,7 @@ from mailboat_operator.plan.actions import (
     SuspendQueue,
     is_held,
 )
-from mailboat_operator.plan.child_manifest import ChildKey, condition_in, digest_of
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, condition_in, digest_of, key_of
 from mailboat_operator.plan.children import Live, name_conflict, plan_children, plan_unwanted
 from mailboat_operator.plan.findings import (
     Finding,
@@ -159,6 +159,7 @@ def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
         if workers is None
         else queue_children(queue, workers, seen.image, version, has_keda=seen.has_keda, policy=seen.policy)
     )
+    children = [_with_size(child, live) for child in children]
     conflict = name_conflict(children, live, uid)
     if conflict is not None:
         return _plan(queue, seen, (), conflict)
@@ -175,6 +176,15 @@ def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
     # with the digest as if the changes were made: where one fails, `plan_for` drops this status
     plan = _plan(queue, seen, actions, [*findings, *around], digest_of(settings_of(queue)))
     return replace(plan, again_seconds=_SOON_SECONDS if view is None else FOLLOW_SECONDS)
+
+
+def _with_size(child: Manifest, live: Live) -> Manifest:
+    """A Deployment that an autoscaler scales, with the number of workers that it has; any other child as it is."""
+    found = live.get(key_of(child))
+    if child["kind"] != "Deployment" or "replicas" in child["spec"] or found is None:
+        return child
+    # A fixed number that is no longer applied would become 1, the API server's default, until the autoscaler acts.
+    return {**child, "spec": {**child["spec"], "replicas": int(found["spec"].get("replicas") or 0)}}
 
 
 def _problem(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding] | None:
