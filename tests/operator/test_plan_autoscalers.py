@@ -87,6 +87,16 @@ def test_lag_of_a_shared_pool_is_asked_of_its_members_with_their_token(
     assert scaled["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"
 
 
+@pytest.mark.parametrize(("type_", "has_fallback"), [("cpu", False), ("memory", False), ("cron", True)])
+def test_a_trigger_of_resources_has_no_fallback(
+    type_: str, has_fallback: bool, manifest_of: Callable[..., dict[str, Any]]
+) -> None:
+    """KEDA's webhook refuses such a ScaledObject."""
+    trigger = {"type": type_, "metadata": {"value": "80"}}
+    (scaled,) = of_keda(of_pool(manifest_of, {"autoscaling": {"trigger": trigger}}))
+    assert ("fallback" in scaled["spec"]) is has_fallback
+
+
 def test_without_keda_lag_is_the_metric_of_the_operator(manifest_of: Callable[..., dict[str, Any]]) -> None:
     wanted = {**DEMANDS["lag"], "autoscaling": {"requestsPerSecond": None, "lagPerMember": 50}}
     pool = stored(manifest_of("SubscriberPool", wanted))

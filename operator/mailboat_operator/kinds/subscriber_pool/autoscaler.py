@@ -38,6 +38,9 @@ LAG_METRIC: Final = "mailboat_operator_pool_lag_packages"
 MEMBER_LAG_METRIC: Final = "mailboat_subscriber_lag_offsets"
 """Each member's metric of its pool's lag. No member reads ahead of the pool's queue, so it counts records there."""
 
+_OF_RESOURCES: Final = frozenset({"cpu", "memory"})
+"""Types of KEDA's triggers that the metrics server measures."""
+
 _PERIOD_SECONDS: Final = 60
 _MOST_AT_ONCE: Final = 4
 
@@ -66,14 +69,15 @@ def autoscalers(owner: Owner, wanted: Autoscaling, *, has_keda: bool) -> Sequenc
 
 
 def _scaled_object(owner: Owner, wanted: Autoscaling) -> Manifest:
+    trigger = _trigger(owner, wanted)
     spec: Manifest = {
         "scaleTargetRef": _target(owner),
         "minReplicaCount": wanted.min_replicas,
         "maxReplicaCount": wanted.max_replicas,
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(wanted)}},
-        "triggers": [_trigger(owner, wanted)],
+        "triggers": [trigger],
     }
-    if wanted.cpu_percent is None:  # of cpu the cluster's own rule holds, and KEDA refuses another
+    if trigger["type"] not in _OF_RESOURCES:  # for these the cluster's own rule holds, and KEDA refuses another
         spec["fallback"] = fallback(wanted.min_replicas)
     return spec
 
