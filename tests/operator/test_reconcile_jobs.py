@@ -5,6 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import httpx2
+import pytest
+from mailboat.errors import ClusterRefusedError
 from mailboat.testing.wait import PATIENCE_SECONDS
 from support.operator_harbour import Harbour
 
@@ -38,6 +40,15 @@ def add_job(harbour: Harbour) -> None:
         http.post(f"{harbour.url}/api/v1/jobs", json=order).raise_for_status()
 
 
+def change_workers(harbour: Harbour, **change: object) -> None:
+    harbour.patch(harbour.path("JobQueue", "cdn"), {"spec": {"workers": change}})
+
+
+def workers_of(harbour: Harbour) -> int:
+    found = harbour.http.get(harbour.path("deployment", "cdn-workers", "apis/apps/v1")).raise_for_status()
+    return int(found.json()["spec"]["replicas"])
+
+
 def delete(harbour: Harbour, kind: str, name: str) -> None:
     harbour.http.delete(harbour.path(kind, name)).raise_for_status()
     harbour.reconcile(kind, name)
@@ -68,6 +79,15 @@ def test_queues_and_schedules_of_jobs_reach_the_journal_and_leave_it_again(harbo
     found = harbour.status("JobQueue", "cdn")
     assert (found["queued"], found["due"], found["active"]) == (1, 1, 0)
     assert "nextAt" in harbour.status("JobSchedule", "nightly")
+    change_workers(harbour, env=[{"name": "MAILBOAT_URL", "value": "http://elsewhere"}])
+    with pytest.raises(ClusterRefusedError, match="duplicate entries"):  # a variable that the operator sets, too
+        harbour.reconcile("JobQueue", "cdn")
+    change_workers(harbour, env=None, min=2)
+    harbour.reconcile("JobQueue", "cdn")
+    assert workers_of(harbour) == 2
+    change_workers(harbour, min=0)
+    harbour.reconcile("JobQueue", "cdn")
+    assert workers_of(harbour) == 2, "the number stays when an autoscaler takes over"
     delete(harbour, "JobQueue", "cdn")
     delete(harbour, "JobSchedule", "nightly")
     assert (names(harbour, "queues"), names(harbour, "schedules")) == (["default"], [])
