@@ -194,10 +194,12 @@ def test_a_journal_becomes_six_topics_on_the_brokers(bench: Bench) -> None:
 
 
 def test_a_topic_grows_and_its_own_keys_are_kept_from_drifting(bench: Bench) -> None:
-    name = bench.make_topic("orders", config={"segment.ms": "3600000"})
+    shown_otherwise = {"min.cleanable.dirty.ratio": "0.50", "cleanup.policy": "compact, delete"}
+    name = bench.make_topic("orders", config={"segment.ms": "3600000", **shown_otherwise})
     bench.patch("Topic", "orders", {"partitions": 3})
     assert bench.reconcile("Topic", "orders") == 1
     assert bench.status("Topic", "orders")["partitions"] == 3
+    assert bench.reconcile("Topic", "orders") == 0
     bench.set_config(name, "segment.ms", "7200000")
     bench.set_config(name, "max.message.bytes", "2000000")
     bench.reconcile("Topic", "orders")
