@@ -87,19 +87,6 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
             raise UsageError(f"MAILBOAT_OPERATOR_{name} is {setting!r}, but must be from {smallest:g} to {largest:g}")
         return value
 
-    def peers(name: str) -> tuple[Mapping[str, Any], ...] | None:
-        setting = text(name)
-        try:
-            found = None if setting is None else json.loads(setting)
-        except ValueError as error:
-            raise UsageError(f"MAILBOAT_OPERATOR_{name} is not JSON: {error}") from error
-        # a rule of a NetworkPolicy without peers would let in all
-        if found is not None and not (
-            isinstance(found, list) and found and all(isinstance(one, dict) for one in found)
-        ):
-            raise UsageError(f"MAILBOAT_OPERATOR_{name} must be a JSON list of at least one NetworkPolicy peer")
-        return None if found is None else tuple(found)
-
     image = text("AGENT_IMAGE")
     if image is None:
         raise UsageError("MAILBOAT_OPERATOR_AGENT_IMAGE is missing: the image that agents run")
@@ -119,12 +106,25 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         workers=int(number("WORKERS", 10, 1)),
         requests_per_second=number("REQUESTS_PER_SECOND", 100.0, 1.0),
         open_metrics=text("OPEN_METRICS") == "true",
-        agent_ingress=peers("AGENT_INGRESS"),
+        agent_ingress=_checked_peers(text("AGENT_INGRESS")),
         port=int(number("PORT", 8081, 0, 65_535)),
         dashboard_token=_checked_token(text("DASHBOARD_TOKEN")),
         agent_url=_checked_url(text("DASHBOARD_AGENT_URL")),
         log_level=_checked_level((text("LOG_LEVEL") or "info").upper()),
     )
+
+
+def _checked_peers(setting: str | None) -> tuple[Mapping[str, Any], ...] | None:
+    if setting is None:
+        return None
+    try:
+        found = json.loads(setting)
+    except ValueError as error:
+        raise UsageError(f"MAILBOAT_OPERATOR_AGENT_INGRESS is not JSON: {error}") from error
+    # a rule of a NetworkPolicy without peers would open the port to all
+    if not (isinstance(found, list) and found and all(isinstance(peer, dict) for peer in found)):
+        raise UsageError("MAILBOAT_OPERATOR_AGENT_INGRESS must be a JSON list of at least one NetworkPolicy peer")
+    return tuple(found)
 
 
 def _checked_level(level: str) -> str:

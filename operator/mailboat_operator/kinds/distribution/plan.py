@@ -151,7 +151,7 @@ def plan_progress(
     # members that never announced themselves are unknown to the publisher, and would be missed
     named, expected = _named(delivery), dict.fromkeys(_expected(pools))
     missing = [name for name in expected if name not in named]
-    # a shared pool `edge-5` is no former member of the pool `edge`
+    # a shared pool `edge-5` never was a member of the pool `edge`
     gone = {name for name in delivery.waiting if name not in expected and any(p.has_scaled_away(name) for p in pools)}
     waiting = [*(name for name in delivery.waiting if name not in gone), *missing]
     failed = {failure.subscriber: reason_and_message(failure.cause) for failure in delivery.failed}
