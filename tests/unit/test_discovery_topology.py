@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.discovery.topology import Topology
-from mailboat.model.identifiers import AgentName, SlingId, natural_key
-from mailboat.model.messages import DiscoveryMessage, SubscriberState
+from mailboat.model.identifiers import AgentName, Offset, SlingId, natural_key
+from mailboat.model.messages import AfterCall, DiscoveryMessage, FailureCause, HookCalls, SubscriberState
 
 SLING = SlingId("s" * 36)
 
@@ -54,6 +57,22 @@ def test_however_many_announce_the_number_known_is_bounded_and_the_last_ones_are
     assert len(known) <= 10
     assert known == sorted(known, key=natural_key)
     assert {f"edge-{name}" for name in names[-10:]} <= set(known)
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"states": (SubscriberState(AgentName("author"), 1),) * 1_000},
+        {"former": (SubscriberState(AgentName("author"), 1),) * 1_000},
+        {"after_calls": HookCalls(failed=(AfterCall(Offset(1), 1, FailureCause("x", "y" * 20_000)),) * 20)},
+    ],
+    ids=["followed publishers", "former publishers", "failed calls"],
+)
+def test_the_bytes_of_all_that_is_announced_are_bounded(details: dict[str, Any]) -> None:
+    topology = Topology(max_bytes=2_000_000)
+    for number in range(20):
+        topology.apply(replace(announcement(f"edge-{number}"), **details), number)
+    assert 1 <= len(topology.subscribers()) <= 5
 
 
 def test_subscribers_are_listed_by_the_numbers_in_their_names() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import natural_key
-from mailboat.model.messages import DiscoveryMessage
+from mailboat.model.messages import DiscoveryMessage, HookCalls
 from mailboat.queues.announced import ALIVE_SECONDS
 from mailboat.queues.claims import PositionClaims
 from mailboat.queues.queue_names import QueueName
@@ -71,7 +71,7 @@ MAX_BYTES: Final = 32 * 1024**2
 """Of all announcements: a hundred subscribers of a hundred publishers each come to 4 MiB."""
 
 _SUBSCRIBER_BYTES: Final = 2_500  # measured: the objects without their texts
-_STATE_BYTES: Final = 400
+_LISTED_BYTES: Final = 400  # of a publisher's state, or of a failed call
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,11 @@ class Topology:
 
 
 def _cost(announcement: DiscoveryMessage) -> int:
+    calls = announcement.after_calls or HookCalls()
+    states = (*announcement.states, *announcement.former)
     texts: list[str | None] = [announcement.sub_sling_id, announcement.sub_agent_name, announcement.state]
-    texts += [announcement.target, announcement.ready_reason, *(state.pub_agent_name for state in announcement.states)]
-    cause = announcement.cause
-    texts += [] if cause is None else [cause.code, cause.message, cause.path, cause.trace_excerpt]
-    states_bytes = _STATE_BYTES * len(announcement.states)
-    return _SUBSCRIBER_BYTES + states_bytes + sum(sys.getsizeof(text) for text in texts if text)
+    texts += [announcement.target, announcement.ready_reason, *(state.pub_agent_name for state in states)]
+    for cause in (announcement.cause, calls.cause, *(call.cause for call in calls.failed)):
+        texts += [] if cause is None else [cause.code, cause.message, cause.path, cause.trace_excerpt]
+    listed_bytes = _LISTED_BYTES * (len(states) + len(calls.failed))
+    return _SUBSCRIBER_BYTES + listed_bytes + sum(sys.getsizeof(text) for text in texts if text)
