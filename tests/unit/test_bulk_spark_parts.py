@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.bulk.spark import spark_session
-from mailboat.bulk.spark.arrow_columns import BATCH_BYTES, BATCH_ROWS, batches, chosen, default_ddl
+from mailboat.bulk.spark.arrow_columns import BATCH_BYTES, BATCH_ROWS, batch_of, batches, chosen, default_ddl
 from mailboat.bulk.spark.format_options import BatchFormat, check_options, number_of, positive_of, texts_of
 from mailboat.bulk.spark.history import (
     PACKAGE_COLUMNS,
@@ -37,8 +37,8 @@ from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, Record
-from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.messages import TopicRole
+from mailboat.model.identifiers import BuildId, Offset, PackageId, SlingId, TopicName
+from mailboat.model.messages import Action, BulkPart, PackageMessage, TopicRole
 from mailboat.model.nodes import Binary, file_node
 from mailboat.model.paths import NodePath
 from mailboat.testing.clocks import ManualClock
@@ -138,6 +138,14 @@ def test_a_record_that_cannot_be_decoded_is_a_row_with_its_error() -> None:
         assert (said.pop("offset"), said.pop("error"), said.pop("appended_at")) == (3, "unreadable", time_of(0))
         assert set(said.values()) == {None}
         assert "offset BIGINT" in default_ddl(columns)
+
+
+def test_the_place_of_a_package_in_a_build_may_be_any_number_of_a_message() -> None:
+    part = BulkPart(BuildId("b"), 2**63 - 2, 2**63 - 1)
+    message = PackageMessage(SlingId("s" * 36), PackageId("p"), Action.ADD, "tree", bulk=part)
+    columns = chosen(PACKAGE_COLUMNS, ["sequence", "total"])
+    (found,) = batch_of(columns, [Row(Record(Offset(0), b""), message, None)]).to_pylist()
+    assert found == {"sequence": part.sequence, "total": part.total}
 
 
 def test_readers_travel_to_executors() -> None:

@@ -104,8 +104,8 @@ PACKAGE_COLUMNS: Final[dict[str, ArrowColumn[Row]]] = {
     "user": ArrowColumn("STRING", pa.string(), _of_package("user_id")),
     "requested_at": ArrowColumn("TIMESTAMP", _TIME, lambda row: time_of(_of_package("created_ms")(row))),
     "build_id": ArrowColumn("STRING", pa.string(), _of_part("build_id")),
-    "sequence": ArrowColumn("INT", pa.int32(), _of_part("sequence")),
-    "total": ArrowColumn("INT", pa.int32(), _of_part("total")),
+    "sequence": ArrowColumn("BIGINT", pa.int64(), _of_part("sequence")),
+    "total": ArrowColumn("BIGINT", pa.int64(), _of_part("total")),
     **_ERROR,
 }
 
