@@ -91,6 +91,14 @@ def test_a_build_is_distributed_only_if_all_imported_all_of_it(harbour: Harbour,
     assert shown(harbour, service)[0] == "distributed"
 
 
+def test_a_build_with_the_id_of_an_earlier_one_takes_its_place(harbour: Harbour, service: ControlService) -> None:
+    for _ in range(2):
+        publish_build(harbour, service)
+    settle(harbour, service)
+    (found,) = service.builds()
+    assert (found.published, found.first_offset, found.last_offset) == (TOTAL, 7, 10)
+
+
 def test_packages_that_the_log_holds_no_more_are_not_counted(harbour: Harbour, service: ControlService) -> None:
     publish_build(harbour, service)
     edge = harbour.subscriber()

@@ -21,6 +21,7 @@ from mailboat.bulk.build_records import BinResult, Recipe
 from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import BuildOrder, BuildRun, DriverPorts
 from mailboat.bulk.cutter import Bin, Budget
+from mailboat.bulk.publication import resume_seconds_of
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.failpoints import Failpoint, NoFailpoints
@@ -91,7 +92,9 @@ def recipe_for(engine: Engine, site: Path, roots: Sequence[str] = ("/",), budget
     )
 
 
-def run(engine: Engine, order: BuildOrder, stages: LocalStages | None = None) -> BuildReport:
+def run(
+    engine: Engine, order: BuildOrder, stages: LocalStages | None = None, grace_seconds: float = 86_400.0
+) -> BuildReport:
     """One attempt at a build with the parts of an engine."""
     ports = DriverPorts(
         stages or LocalStages(engine.blobs),
@@ -101,6 +104,7 @@ def run(engine: Engine, order: BuildOrder, stages: LocalStages | None = None) ->
         this_driver(),
         engine.parts.clock,
         failpoints=engine.parts.failpoints,
+        resume_seconds=resume_seconds_of(grace_seconds),
     )
     return BuildRun(order, ports).run()
 

@@ -41,10 +41,10 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import BlobMissingError, MailboatError, StorageFullError, UsageError
 from mailboat.failpoints import Failpoint
 from mailboat.model.identifiers import BuildId, FileIdentity
-from mailboat.model.messages import PackageMessage
+from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, Node, Property
 from mailboat.model.paths import NodePath
-from mailboat.model.requests import add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.model.values import PropertyType
 from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.packages.filevault.codec import FilevaultCodec
@@ -103,7 +103,10 @@ def test_a_build_publishes_its_packages_in_order_and_subscribers_come_to_the_sou
     assert [(place.build_id, place.sequence, place.total) for place in places] == [
         (report.build_id, number, len(found)) for number in range(len(found))
     ]
-    assert [item.request_id for item in found] == [f"bulk-{report.build_id}-{number}" for number in range(len(found))]
+    made_ms = found[0].package_id.split("-")[1]
+    assert [item.request_id for item in found] == [
+        f"bulk-{report.build_id}-{made_ms}-{number}" for number in range(len(found))
+    ]
     assert found[0].deep_paths == ()
     assert any(item.payload_ref for item in found)
     assert any(item.payload for item in found)
@@ -125,6 +128,16 @@ def test_a_named_build_that_is_complete_is_not_even_listed_again(engine: Engine,
     (site / "index.html").write_text("later")
     assert run(engine, order).published == 0
     assert len(messages(engine)) == count
+
+
+def test_a_build_with_the_id_of_a_forgotten_one_publishes_everything(engine: Engine, site: Path) -> None:
+    order = BuildOrder(recipe_for(engine, site), BuildId("release-7"))
+    first = run(engine, order)
+    engine.publisher().publish(DistributionRequest(Action.DELETE, (NodePath("/a"),)))
+    BuildRegistry(engine.blobs.builds).forget(BuildId("release-7"))
+    engine.parts.clock.wait(threading.Event(), 1.0)
+    assert run(engine, order).published == first.published
+    assert_imported(engine, site)
 
 
 def test_a_changed_tree_publishes_changed_packages_and_what_is_gone(engine: Engine, site: Path) -> None:

@@ -16,7 +16,6 @@ from mailboat.bulk.build_records import BuildProblem, Recipe, filter_of
 from mailboat.bulk.cut_summary import summary_of
 from mailboat.bulk.cutter import (
     MAX_NODES,
-    MAX_PATH_BYTES,
     Bin,
     BinKind,
     Budget,
@@ -38,7 +37,7 @@ from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath, child_of, is_within, parent_of
-from mailboat.model.requests import MAX_PATHS
+from mailboat.model.requests import MAX_PATHS, MAX_PATHS_BYTES
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
@@ -200,7 +199,7 @@ def test_long_paths_are_bounded_by_their_bytes() -> None:
     tree = dict.fromkeys([*above_of(folder), folder], 0)
     tree |= {NodePath(f"{folder}/{number:03}"): 1 for number in range(200)}
     for bin_ in cut(tree, Budget(10**9, 150)):
-        assert sum(map(len, bin_.roots)) <= MAX_PATH_BYTES
+        assert sum(map(len, bin_.roots)) <= MAX_PATHS_BYTES
 
 
 def test_a_package_has_so_many_nodes_only_that_its_message_can_name_a_binary_of_each() -> None:
@@ -210,7 +209,7 @@ def test_a_package_has_so_many_nodes_only_that_its_message_can_name_a_binary_of_
     assert max(bin_.nodes for bin_ in bins) == MAX_NODES
     assert sum(bin_.nodes for bin_ in bins) == len(tree)
     largest = tuple(
-        NodePath("/" + f"{number:03}".ljust(MAX_PATH_BYTES // MAX_PATHS - 1, "x")) for number in range(MAX_PATHS)
+        NodePath("/" + f"{number:03}".ljust(MAX_PATHS_BYTES // MAX_PATHS - 1, "x")) for number in range(MAX_PATHS)
     )
     message = PackageMessage(
         "sling",

@@ -14,7 +14,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import AppendUncertainError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import BuildId, Offset, PackageId, RequestId, TopicName
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, TopicName
 from mailboat.model.messages import BulkPart
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
@@ -240,3 +240,10 @@ def test_what_an_attempt_staged_and_did_not_publish_is_not_taken_for_published(e
     engine.state.take_over(end.package_id, end.offset)
     (receipt,) = engine.publisher().publish_changed(source)
     assert receipt.paths == ("/b/0.html",)
+
+
+def test_parts_of_another_publishers_build_of_the_same_id_are_not_found(engine: Engine) -> None:
+    other = engine.publisher(engine.publishing_with(name=AgentName("other")))
+    list(other.parts.ship([(part(0), None)], "folder:/elsewhere"))
+    assert other.parts.published_parts(BuildId("b"), Offset(0)).keys() == {0}
+    assert engine.publisher().parts.published_parts(BuildId("b"), Offset(0)) == {}

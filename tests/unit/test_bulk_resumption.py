@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -17,10 +16,11 @@ from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import BlobMissingError
 from mailboat.failpoints import Failpoint
-from mailboat.model.identifiers import BuildId, Offset
+from mailboat.model.identifiers import BuildId, Offset, PackageId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.publisher.published import StagedNode
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.wire.package_messages import decode_package
@@ -326,7 +326,7 @@ def test_other_reasons_to_leave_out_the_same_are_told(engine: Engine, site: Path
 
 
 @pytest.mark.parametrize("build_id", [None, NAMED])
-def test_an_attempt_goes_on_with_what_was_stored_lately_however_old_the_build_is(
+def test_an_attempt_builds_again_only_what_lies_in_the_blob_store_for_too_long(
     engine: Engine, deaths: Deaths, site: Path, build_id: BuildId | None
 ) -> None:
     counts = list[int]()
@@ -337,17 +337,36 @@ def test_an_attempt_goes_on_with_what_was_stored_lately_however_old_the_build_is
         with suppress(CrashError):
             run(engine, BuildOrder(recipe_for(engine, site), build_id), stages)
         counts.append(len(stages.built))
-    assert counts == [8, 8, 8, 0]
+    stored = len(list(engine.blobs.list()))
+    assert 0 < stored < 8
+    assert counts == [8, stored, stored, 0]
     assert_imported(engine, site)
 
 
-def test_a_build_that_says_nothing_of_the_age_of_what_it_stored_is_read(engine: Engine, site: Path) -> None:
-    report = build(engine, site)
-    name = f"{report.build_id}.build"
-    written = json.loads(engine.blobs.builds.read(name) or b"")
-    del written["stored_ms"]
-    engine.blobs.builds.write(name, json.dumps(written).encode())
-    assert build(engine, site).published == 0
+def test_an_attempt_relies_on_blobs_for_half_of_the_grace_period(engine: Engine, deaths: Deaths, site: Path) -> None:
+    die(engine, deaths, site, (Failpoint.BULK_ROWS_STORED, 1))
+    engine.parts.clock.wait(threading.Event(), 29 * 60.0)
+    stages = LocalStages(engine.blobs)
+    run(engine, BuildOrder(recipe_for(engine, site)), stages, grace_seconds=3600.0)
+    assert stages.built == []
+    assert_imported(engine, site)
+
+
+def test_what_an_interrupted_start_did_not_learn_of_earlier_builds_is_learned_by_the_next(
+    engine: Engine, site: Path
+) -> None:
+    def torn() -> Iterator[StagedNode]:
+        yield StagedNode(NodePath("/index.html"), bytes(32))
+        raise CrashError
+
+    build(engine, site)
+    engine.forget_state()
+    switch(site, "r2")
+    parts, uri = engine.publisher().parts, recipe_for(engine, site).source
+    with pytest.raises(CrashError):
+        parts.remember(uri, torn(), (PackageId("dstrpck-1"), Offset(0)), is_doubted=False)
+    build(engine, site)
+    assert_imported(engine, site)
 
 
 class Editor:

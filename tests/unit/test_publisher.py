@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,13 +29,14 @@ from mailboat.errors import (
 )
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import AgentName, RequestId, TopicName
+from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node
-from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.paths import ROOT, NodePath, child_of
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.tree import TreeCodec
+from mailboat.publisher.published import StagedNode
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.publisher_settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
@@ -333,6 +336,54 @@ def test_two_publishers_may_use_the_same_request_id(engine: Engine, tmp_path: Pa
     assert [message.pub_agent_name for message in messages(engine)] == ["author", "other"]
 
 
+def test_an_interrupted_request_is_not_answered_by_that_of_another_home(
+    engine: Engine, fail: FailOnce, tmp_path: Path
+) -> None:
+    fail.at = Failpoint.PUBLISHER_INTENT_STORED
+    with pytest.raises(StorageFullError):
+        engine.publisher().publish(named("r", "/en"), site())
+    with closing(PublisherState(tmp_path / "other.db")) as state:
+        ports = PublisherPorts(engine.journal, engine.blobs, engine.parts.codecs, state)
+        Publisher(engine.publishing, ports).publish(named("r", "/de"), site())
+    receipt = engine.publisher().publish(named("r", "/en"), site())
+    assert (receipt.offset, receipt.is_repeat) == (1, False)
+    assert [message.paths for message in messages(engine)] == [("/de",), ("/en",)]
+
+
+@pytest.mark.parametrize(
+    "asked", [add_request([NodePath("/en")]), named("r", "/en"), named("r", "/en", action=Action.DELETE)]
+)
+def test_changes_of_a_publication_that_the_journal_refuses_are_forgotten(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, asked: DistributionRequest
+) -> None:
+    publisher = engine.publisher()
+    list(publisher.publish_changed(site()))
+
+    def unreachable(*_: object) -> None:
+        raise JournalUnavailableError("no broker")
+
+    monkeypatch.setattr(engine.journal, "bounds", unreachable)
+    with pytest.raises(JournalUnavailableError):
+        publisher.publish(asked, site() if asked.action is Action.ADD else None)
+    assert staged_rows(engine) == 0
+
+
+def test_changes_of_a_killed_publication_are_forgotten_after_a_week(engine: Engine) -> None:
+    publisher = engine.publisher()
+    list(publisher.publish_changed(site()))
+    (source_id,) = engine.state.published.followed(Action.ADD, site().uri, engine.journal.identity(PACKAGES))
+    engine.state.published.stage([(PackageId("killed"), [StagedNode(NodePath("/en"), None)])], (source_id,))
+    for days, left in ((6, 1), (2, 0)):
+        engine.parts.clock.wait(threading.Event(), days * 86_400.0)
+        engine.publisher().publish(named(f"after-{days}", "/en"), site())
+        assert staged_rows(engine) == left
+
+
+def staged_rows(engine: Engine) -> int:
+    """How many changes wait for the receipts of their packages."""
+    return int(engine.state._file.rows("SELECT count(*) FROM staged")[0][0])
+
+
 def test_receipts_live_as_long_as_the_messages(engine: Engine) -> None:
     engine.publisher().publish(named("old", "/en"), site())
     engine.publisher().publish(named("new", "/en"), site())
@@ -340,6 +391,16 @@ def test_receipts_live_as_long_as_the_messages(engine: Engine) -> None:
     publisher = engine.publisher()
     assert publisher.publish(named("new", "/en"), site()).is_repeat
     assert not publisher.publish(named("old", "/en"), site()).is_repeat
+
+
+def test_receipts_of_removed_messages_are_forgotten_while_the_publisher_runs(engine: Engine) -> None:
+    publisher, log = engine.publisher(), engine.journal.identity(PACKAGES)
+    publisher.publish(named("old", "/en"), site())
+    engine.journal.truncate(PACKAGES, Offset(1))
+    for seconds, is_known in ((3599.0, True), (1.0, False)):
+        engine.parts.clock.wait(threading.Event(), seconds)
+        publisher.publish(named(f"after-{seconds}", "/en"), site())
+        assert (engine.state.receipt(RequestId("old"), log) is not None) is is_known
 
 
 def test_a_journal_that_does_not_give_back_what_it_took_is_not_believed(
@@ -565,6 +626,31 @@ def test_there_and_back_again_is_published_each_time(engine: Engine) -> None:
         assert changed(engine, source) == [((path,), 1, 0)]
 
 
+@pytest.mark.parametrize("top", ["/", "/f"])
+def test_children_of_a_removed_node_stay_known(engine: Engine, top: str) -> None:
+    first, second = (child_of(NodePath(top), name) for name in "xy")
+    source = MemorySource([Node(NodePath(top), "sling:Folder"), a_file(first), a_file(second)])
+    changed(engine, source)
+    for path in (NodePath(top), first):
+        del source.nodes[path]
+    assert changed(engine, source) == [((top, first), 0, 2)]
+    assert changed(engine, source) == []
+    del source.nodes[second]
+    assert changed(engine, source) == [((second,), 0, 1)]
+
+
+def test_many_long_paths_take_several_packages(engine: Engine) -> None:
+    folder = "".join(f"/{'n' * 250}" for _ in range(14))
+    source = page_source(*(f"{folder}/{number}" for number in range(300)))
+    changed(engine, source)
+    for number in range(300):
+        path = NodePath(f"{folder}/{number}")
+        source.nodes[path] = file_node(path, Binary(b"new"))
+    found = changed(engine, source)
+    assert sum(nodes for _, nodes, _ in found) == 300
+    assert len(found) > 1
+
+
 def test_roots_limit_what_is_looked_at_and_may_lie_within_each_other(engine: Engine) -> None:
     source = site()
     assert changed(engine, source, "/en/news", "/en", "/en") == [(("/en",), 5, 0)]
@@ -742,6 +828,20 @@ def test_a_plan_refuses_what_limits_refuse(tmp_path: Path, kind: str, settings: 
         opened = 0
         assert engine.publisher(engine.publishing_with(package_type=kind)).plan(request, source).nodes == 6
         assert opened == 0
+
+
+def test_a_plan_measures_a_message_with_all_that_publishing_adds(engine: Engine) -> None:
+    publisher = engine.publisher(engine.publishing_with(transfer=Transfer.INLINE, max_message_bytes=4_000))
+    refused = 0
+    for size in range(3_000, 3_900, 5):
+        source = MemorySource([file_node(NodePath("/en"), Binary(bytes(size)))])
+        try:
+            publisher.publish(add_request([NodePath("/en")]), source)
+        except LimitExceededError:
+            refused += 1
+            with pytest.raises(LimitExceededError):
+                publisher.plan(add_request([NodePath("/en")]), source)
+    assert 0 < refused < 180
 
 
 @pytest.mark.parametrize("names", [("News", "news"), ("caf\u00e9", "cafe\u0301")])

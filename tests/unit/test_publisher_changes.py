@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mailboat.content.keys import key_of
 from mailboat.model.identifiers import RequestId
 from mailboat.model.paths import NodePath, is_within
+from mailboat.model.requests import MAX_PATHS_BYTES
 from mailboat.publisher.published import SourceChange
 from mailboat.publisher.source_changes import ChangeGroup, plan_changes, request_id_for
 
@@ -36,6 +37,14 @@ def test_a_package_takes_what_comes_next_until_the_nodes_or_the_bytes_are_spent(
 
 def test_a_node_larger_than_the_budget_travels_alone() -> None:
     assert [group.puts for group in plan(put("/a"), put("/b", 5000), put("/c"))] == [("/a",), ("/b",), ("/c",)]
+
+
+def test_a_package_names_no_more_bytes_of_paths_than_its_message_has_room_for() -> None:
+    paths = [f"/{number:03}" + f"/{'n' * 250}" * 15 for number in range(100)]
+    groups = plan(*map(put, paths))
+    assert [path for group in groups for path in group.puts] == paths
+    assert len(groups) > 1
+    assert max(sum(map(len, group.roots)) for group in groups) <= MAX_PATHS_BYTES
 
 
 def test_a_changed_node_is_owned_alone_and_its_unchanged_children_are_not_touched() -> None:

@@ -50,7 +50,6 @@ class Build:
         last_package_id: The last package published of the source, by this build or before it.
         last_offset: And its offset.
         completed_ms: When it was complete.
-        stored_ms: Nothing that its manifest has was stored before; None where that is `created_ms`.
     """
 
     build_id: BuildId
@@ -67,7 +66,6 @@ class Build:
     last_package_id: PackageId | None = None
     last_offset: Annotated[Offset, COUNTED] | None = None
     completed_ms: Count | None = None
-    stored_ms: Count | None = None
 
     @property
     def is_complete(self) -> bool:

@@ -12,6 +12,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import chain
 from typing import Final, Protocol
 
@@ -148,7 +149,7 @@ class DriverPorts:
         clock: Time.
         progress: Receives the progress.
         failpoints: Where tests make it fail.
-        resume_seconds: What was stored longer ago may have been swept from the blob store; see `resume_seconds_of`.
+        resume_seconds: What was stored longer ago may be swept before it is published; see `resume_seconds_of`.
     """
 
     stages: BuildStages
@@ -325,7 +326,7 @@ class BuildRun:
         if latest is None or latest.last_package_id is None or latest.last_offset is None:
             return None
         parts, uri = self._ports.parts, self._recipe.source
-        if not parts.is_followed(uri):
+        if not parts.is_known(uri):
             self._learn(latest, (latest.last_package_id, latest.last_offset))
         end = parts.end_of(uri)
         return latest if end is not None and end.package_id == latest.last_package_id else None
@@ -348,7 +349,6 @@ class BuildRun:
     def _build(
         self, build: Build, bins: ArrangedBins, problems: Sequence[BuildProblem], latest: Build | None
     ) -> BuildReport:
-        build = self._without_swept(build)
         # those of the first attempt stay: its rows lie in the buckets that they make
         if not build.borders:
             build = replace(build, borders=bins.borders)
@@ -375,9 +375,10 @@ class BuildRun:
         wanted = frozenset(bins.signatures)
         earlier = None if self._is_all else latest
         have = wanted & _stored(manifest)
-        # A sweep may have removed blobs of an old attempt, so each is looked for before its row counts.
+        # A sweep may have removed old blobs, or may do so before their packages are published: these are built again.
         if self._is_resumed(build):
-            have -= {row.signature for row, _ in rows_without_blobs(manifest.rows(have), self._ports.blobs)}
+            since = self._ports.clock.now() - timedelta(seconds=self._ports.resume_seconds)
+            have -= {row.signature for row, _ in rows_without_blobs(manifest.rows(have), self._ports.blobs, since)}
         if earlier is not None:
             have |= self._take_present(earlier, manifest, wanted - have)
         failed = self._build_missing(manifest, bins, wanted - have, earlier)
@@ -385,15 +386,6 @@ class BuildRun:
             build = replace(build, problems=(*problems, *failed))
             self._library.write(build)
         return build, failed
-
-    def _without_swept(self, build: Build) -> Build:
-        """Forget what earlier attempts stored, when that began so long ago that a sweep may have removed some of it."""
-        now_ms = milliseconds_now(self._ports.clock)
-        # Blobs that no message names are swept after a grace period: older rows may lead to nothing.
-        if now_ms - (build.stored_ms or build.created_ms) <= self._ports.resume_seconds * 1000:
-            return build
-        self._library.manifest(build).remove()
-        return replace(build, stored_ms=now_ms)
 
     def _take_present(self, earlier: Build, manifest: Manifest, wanted: frozenset[bytes]) -> frozenset[bytes]:
         """Take over the rows of bins that the log has, as the newest complete build published them."""
@@ -477,7 +469,7 @@ class BuildRun:
 
     def _closing(self, build: Build, manifest: Manifest, bins: ArrangedBins) -> Iterator[BuiltBin]:
         parts, uri = self._ports.parts, self._recipe.source
-        if not parts.is_followed(uri):
+        if not parts.is_known(uri):
             return
         manifest.flush()
         rows = manifest.rows(frozenset(bins.signatures))

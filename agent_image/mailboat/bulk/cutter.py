@@ -24,10 +24,7 @@ import msgspec
 from mailboat.content.keys import Key, key_of
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
-from mailboat.model.requests import BULK_CONTENT_BYTES, BULK_NODES, MAX_PATHS
-
-MAX_PATH_BYTES: Final = 128 * 1024
-"""Of all roots of one package: its message names each of them."""
+from mailboat.model.requests import BULK_CONTENT_BYTES, BULK_NODES, MAX_PATHS, MAX_PATHS_BYTES
 
 MAX_NODES: Final = 10_000
 """Of one package, whatever the budget says: its message names each binary stored apart from it, of most nodes one."""
@@ -229,7 +226,7 @@ def _is_bin(units: Sequence[Unit], budget: Budget) -> bool:
     return (
         len(units) <= MAX_PATHS
         and budget.has_room_for(sum(unit.content_bytes for unit in units), sum(unit.nodes for unit in units))
-        and sum(len(unit.path.encode()) for unit in units) <= MAX_PATH_BYTES
+        and sum(len(unit.path.encode()) for unit in units) <= MAX_PATHS_BYTES
     )
 
 
@@ -245,7 +242,7 @@ def bins_of_skeleton(nodes: Iterable[SkeletonNode], budget: Budget) -> Iterator[
         is_full = (
             len(pending) >= min(budget.max_nodes, MAX_PATHS)
             or content_bytes + node.content_bytes > budget.max_content_bytes
-            or path_bytes + length > MAX_PATH_BYTES
+            or path_bytes + length > MAX_PATHS_BYTES
             or hashlib.sha256(node.path.encode()).digest()[0] < _BOUNDARY
         )
         if pending and is_full:

@@ -65,9 +65,10 @@ def is_derived(build_id: BuildId) -> bool:
     return _DERIVED.fullmatch(build_id) is not None
 
 
-def request_id_of(build_id: BuildId, sequence: int) -> RequestId:
-    """What a package of a build is asked for by."""
-    return RequestId(f"bulk-{build_id}-{sequence}")
+def request_id_of(build_id: BuildId, created_ms: int, sequence: int) -> RequestId:
+    """What a package of a build is asked for by; the time is that of the build's first attempt."""
+    # Without the time, a build with the id of a forgotten one would be answered from the receipts of that one.
+    return RequestId(f"bulk-{build_id}-{created_ms}-{sequence}")
 
 
 def package_id_of(build_id: BuildId, sequence: int, package_digest: bytes, created_ms: int) -> PackageId:

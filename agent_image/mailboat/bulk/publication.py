@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from itertools import islice
 from typing import Final
 
@@ -19,11 +20,10 @@ from mailboat.model.messages import BulkPart
 from mailboat.model.nodes import Binary
 from mailboat.publisher.appender import Placed
 from mailboat.publisher.bulk_parts import BulkParts, Part
-from mailboat.publisher.published import StagedNode
+from mailboat.publisher.published import NO_NODE, StagedNode
 
 RESUME_SECONDS: Final = 6 * 3600.0
-"""What an attempt built longer ago may have been swept meanwhile; less with a short `blobs.grace_seconds`."""
-_GRACE_SHARE: Final = 4
+"""What was stored longer ago may be swept before it is published; less with a short `blobs.grace_seconds`."""
 
 # Each check is one request that waits for the store.
 _CHECK_THREADS: Final = 16
@@ -32,9 +32,9 @@ _CHECKED_AT_ONCE: Final = 1_000
 
 
 def resume_seconds_of(grace_seconds: float) -> float:
-    """For how long a build takes what it stored to be there without a check."""
-    # A sweep may come as soon as the grace period is over. The rest of it is for the publication after the check.
-    return min(RESUME_SECONDS, grace_seconds / _GRACE_SHARE)
+    """For how long a build relies on what it stored."""
+    # A sweep may come as soon as the grace period is over. Half of it is for the rest of the build.
+    return min(RESUME_SECONDS, grace_seconds / 2)
 
 
 def publish_build(
@@ -78,13 +78,15 @@ def _swept(build: Build, blobs: BlobStore, digest: bytes) -> BlobMissingError:
     )
 
 
-def rows_without_blobs(rows: Iterable[BuiltBin], blobs: BlobStore) -> Iterator[tuple[BuiltBin, bytes]]:
-    """The rows whose packages need what is not in the blob store, each with the digest of what it needs."""
+def rows_without_blobs(
+    rows: Iterable[BuiltBin], blobs: BlobStore, stored_since: datetime | None = None
+) -> Iterator[tuple[BuiltBin, bytes]]:
+    """The rows whose packages need what is not in the blob store, or older, each with the digest of what it needs."""
     needs = ((row, digest) for row in rows for digest in _blobs_of(row))
     with ThreadPoolExecutor(_CHECK_THREADS, thread_name_prefix="bulk-blobs") as pool:
         while some := list(islice(needs, _CHECKED_AT_ONCE)):
             for need, found in zip(some, pool.map(blobs.stat, [digest for _, digest in some]), strict=True):
-                if found is None:
+                if found is None or (stored_since is not None and found.stored_at < stored_since):
                     yield need
 
 
@@ -100,7 +102,7 @@ def part_of(build: Build, sequence: int, row: BuiltBin) -> Part:
     return Part(
         BulkPart(build.build_id, sequence, build.total),
         package_id_of(build.build_id, sequence, row.package_digest, build.created_ms),
-        request_id_of(build.build_id, sequence),
+        request_id_of(build.build_id, build.created_ms, sequence),
         row.roots,
         row.deep_roots,
         build.recipe.package_type,
@@ -114,8 +116,10 @@ def part_of(build: Build, sequence: int, row: BuiltBin) -> Part:
 
 
 def _changes_of(row: BuiltBin) -> Iterator[StagedNode]:
-    cleared = row.roots if row.kind is BinKind.CLOSING else [root for root in row.roots if root in row.deep_roots]
-    for root in cleared:
-        yield StagedNode(root, None)
+    for root in row.roots:
+        if root in row.deep_roots:
+            yield StagedNode(root, None)
+        elif row.kind is BinKind.CLOSING:
+            yield StagedNode(root, NO_NODE)
     for node in row.nodes:
         yield StagedNode(node.path, node.digest)

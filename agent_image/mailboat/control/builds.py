@@ -139,7 +139,10 @@ class BuildsSeen:
         if found is None:
             return
         key = found.publisher, found.part.build_id
-        if key not in self._builds:
+        known = self._builds.get(key)
+        # The id of a complete build that was forgotten may be given again.
+        if known is None or (found.part.sequence == 0 and known.published >= known.total):
+            self._builds.pop(key, None)  # the newest is the last one
             self._builds[key] = _Build(found.part.build_id, found.publisher, found.part.total)
             if len(self._builds) > MAX_BUILDS:
                 del self._builds[next(iter(self._builds))]

@@ -18,6 +18,8 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath, parse_path
 
 MAX_PATHS: Final = 500
+MAX_PATHS_BYTES: Final = 128 * 1024
+"""Of the paths of one of many packages: its message names each of them, and deep ones twice."""
 MAX_USER_LENGTH: Final = 200
 BULK_CONTENT_BYTES: Final = 4 * 1024 * 1024
 """Of one package of a bulk build, unless it says otherwise; here, as the operator has the same default."""

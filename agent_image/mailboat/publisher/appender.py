@@ -2,25 +2,28 @@
 
 The log is the judge of receipts, too: one whose message is gone from the end, or is another, counts for nothing, and
 what was remembered of the source is put in doubt. Requests without an id of their own need no intent: a caller that
-cannot name a request cannot retry it. `find_requests` and `find_packages` search the log for a publisher's messages.
+cannot name a request cannot retry it. `find_packages` searches the log for a publisher's messages.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, NamedTuple
 
+from mailboat.clock import milliseconds_of
 from mailboat.errors import (
     AppendUncertainError,
     JournalUnavailableError,
+    MailboatError,
     RequestConflictError,
 )
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Journal, NewRecord, records_of
-from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
+from mailboat.model.identifiers import Offset, PackageId, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.pieces import is_run, parse_run
@@ -35,6 +38,11 @@ from mailboat.tracing import TracedPackage
 from mailboat.wire.messages import encode_message
 
 _LOG: Final = logging.getLogger(__name__)
+
+# Longer than any build of a package: changes are staged before their intent is stored.
+_STRAYS_LIVE: Final = timedelta(days=7)
+
+_SETTLED_SECONDS: Final = 3600.0  # an agent lives for months, and each request leaves a receipt
 
 
 class Placed(NamedTuple):
@@ -54,7 +62,7 @@ class Appender:
         self._ports = ports
         self._builder = builder
         self._topic = settings.package_topic
-        self._has_settled = False
+        self._settled_seconds: float | None = None
         self._seen_end: Offset | None = None
 
     def identity(self) -> LogIdentity:
@@ -71,8 +79,9 @@ class Appender:
         return self._find(request_id, fingerprint, self.identity())
 
     def settle(self) -> None:
-        """Resolve, once, the appends that a crash interrupted, and forget receipts that expired."""
-        if not self._has_settled:
+        """Resolve the appends that a crash interrupted, once, and forget receipts that expired, now and then."""
+        settled, now = self._settled_seconds, self._ports.clock.monotonic()
+        if settled is None or now - settled >= _SETTLED_SECONDS:
             self.reconcile()
 
     def reconcile(self) -> None:
@@ -80,10 +89,11 @@ class Appender:
         with self._ports.state.locks.exclusive():
             identity = self.identity()
             self._ports.state.prune(identity, self._ports.journal.bounds(self._topic).earliest_offset)
+            self._ports.state.published.discard_strays(milliseconds_of(self._ports.clock.now() - _STRAYS_LIVE))
             self._settle_intents(identity)
             self._doubt_lost(self._ports.state.published.ends(identity))
         # After success only: while the journal fails, each request tries to settle again.
-        self._has_settled = True
+        self._settled_seconds = self._ports.clock.monotonic()
 
     def append(self, batch: Sequence[Publication]) -> list[Placed]:
         """Append in order, in one durable step; what stands in the log already is left out.
@@ -102,10 +112,19 @@ class Appender:
         except Exception as error:
             for one in batch:
                 one.span.end(TracedPackage.of(one.message, None), error)
+            self._discard_failed(batch)
             raise
         for one, place in zip(batch, placed, strict=True):
             one.span.end(TracedPackage.of(one.message, place.offset), None)
         return placed
+
+    def _discard_failed(self, batch: Sequence[Publication]) -> None:
+        """Forget what was staged for a batch: a repetition stages it again, under other package ids."""
+        # Parts of a build keep their ids: another driver may have staged the same ones.
+        with suppress(MailboatError):  # the error of the append is raised, for instance of a full disk
+            for one in batch:
+                if one.followed and one.message.bulk is None:
+                    self._ports.state.published.discard(one.message.package_id)
 
     def _append_known(self, batch: Sequence[Publication]) -> list[Placed]:
         identity = self.identity()
@@ -250,23 +269,18 @@ class Appender:
             self._settle_unanswered()
             found = self._find_intended(intents)
         receipts = [
-            StoredReceipt(
-                intent.request_id,
-                intent.fingerprint,
-                found[intent.request_id][1],
-                identity,
-                found[intent.request_id][0],
-            )
+            StoredReceipt(intent.request_id, intent.fingerprint, intent.package_id, identity, found[intent.package_id])
             for intent in intents
-            if intent.request_id in found
+            if intent.package_id in found
         ]
         # Receipts before the intents are dropped: a crash in between searches again, and finds the same.
         self._ports.state.store_receipts(receipts)
-        self._ports.state.drop_intents([intent for intent in intents if intent.request_id not in found])
+        self._ports.state.drop_intents([intent for intent in intents if intent.package_id not in found])
 
-    def _find_intended(self, intents: Sequence[Intent]) -> dict[RequestId, tuple[Offset, PackageId]]:
-        wanted = {intent.request_id for intent in intents}
-        return find_requests(self._ports.journal, self._topic, intents[0].scan_from, (self._settings.name, wanted))
+    def _find_intended(self, intents: Sequence[Intent]) -> dict[PackageId, Offset]:
+        # Not by request id: a publisher of the same name on another home may have used it for another request.
+        wanted = {intent.package_id for intent in intents}
+        return find_packages(self._ports.journal, self._topic, intents[0].scan_from, wanted)
 
     def _settle_unanswered(self) -> None:
         """Append a TEST, and wait until it is durable: what the log took before it can be seen then, or is lost.
@@ -278,18 +292,6 @@ class Appender:
         test = self._builder.draft(DistributionRequest(Action.TEST), self._builder.new_package_id())
         headers, value = encode_message(test)
         self._ports.journal.append(self._topic, [NewRecord(value, headers)])
-
-
-def find_requests(
-    journal: Journal, topic: TopicName, scan_from: Offset, wanted: tuple[AgentName, Collection[RequestId]]
-) -> dict[RequestId, tuple[Offset, PackageId]]:
-    """Offsets of some requests of one publisher, from `scan_from` (or the head) to the end."""
-    publisher, request_ids = wanted
-    found: dict[RequestId, tuple[Offset, PackageId]] = {}
-    for offset, message in messages_from(journal, topic, scan_from):
-        if message.request_id is not None and message.request_id in request_ids and message.pub_agent_name == publisher:
-            found.setdefault(message.request_id, (offset, message.package_id))
-    return found
 
 
 def find_packages(

@@ -46,6 +46,7 @@ from mailboat.packages.port import AC_HANDLING, PackageCodec, PackageContents, P
 from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceWriter
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.tracing import NO_SPAN, PublicationSpan, context_of_package, parse_trace_parent
+from mailboat.wire.node_bodies import DIGEST_BYTES
 from mailboat.wire.package_messages import encode_package
 
 TEMPORARY_FOLDER: Final = "the folder for temporary files"
@@ -57,8 +58,10 @@ _SHIPPED_PROPERTIES: Final = frozenset({AC_HANDLING})  # importers of content re
 # Key and headers of the record need none of it: topics have room for them beyond the limit (`ROOM_BYTES`).
 _FRAME_BYTES: Final = 64
 
-# `check` measures a message before its package has an id; no id is longer.
-_LONGEST_ID: Final = f"dstrpck-{10**13}-{uuid.UUID(int=0)}"
+# `check` measures a message before it has its ids; none is longer.
+_ANY_UUID: Final = uuid.UUID(int=2**128 - 1)
+_LONGEST_ID: Final = PackageId(f"dstrpck-{10**13}-{_ANY_UUID}")
+_MADE_REQUEST_ID: Final = RequestId(str(_ANY_UUID))
 
 ObserveNode = Callable[[Node], None]
 StoreBinaries = Callable[[Iterable[Node], dict[bytes, Binary]], Iterable[Node]]
@@ -246,7 +249,7 @@ class PackageBuilder:
 
         Raises: as `build`, but for the size of a package that does not travel in its message.
         """
-        draft = self.draft(request, PackageId(_LONGEST_ID))
+        draft = self._longest_draft(request)
         contents = self._contents(shipment, lambda nodes, _: nodes, {})
         if self._settings.config.transfer is Transfer.INLINE:
             # What packing gains is known only when it is done: this ends as soon as there is more than has room.
@@ -254,6 +257,14 @@ class PackageBuilder:
         else:
             self.room_in(draft)
             self._codec().check(contents)
+
+    def _longest_draft(self, request: DistributionRequest) -> PackageMessage:
+        """The message with all that publishing adds to it but the package, its place and large binaries."""
+        named = replace(request, request_id=request.request_id or _MADE_REQUEST_ID)
+        digest = bytes(DIGEST_BYTES)
+        return self.draft(named, _LONGEST_ID)._replace(
+            package_length_bytes=self._settings.max_message_bytes, package_digest=digest, tree_digest=digest
+        )
 
     def _contents(self, shipment: Shipment, stored: StoreBinaries, large: dict[bytes, Binary]) -> PackageContents:
         return replace(

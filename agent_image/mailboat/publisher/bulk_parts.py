@@ -144,9 +144,10 @@ class BulkParts:
         message = readable_package(self._ports.journal.record_at(self._settings.package_topic, end.offset))
         return None if message is None or message.bulk is None else message.bulk.build_id
 
-    def is_followed(self, uri: str) -> bool:
+    def is_known(self, uri: str) -> bool:
         """Whether it is known what was published of a source."""
-        return self._ports.state.published.source_id(uri, self.identity()) is not None
+        # That it is followed says nothing: a process may have died between `follow` and what it was to note.
+        return self._ports.state.has_published(uri, self.identity())
 
     def remember(
         self, uri: str, nodes: Iterable[StagedNode], end: tuple[PackageId, Offset], *, is_doubted: bool
@@ -202,7 +203,9 @@ class BulkParts:
         """The parts of a build in the log from an offset on, by sequence: the first of each."""
         found: dict[int, Placed] = {}
         for offset, message in messages_from(self._ports.journal, self._settings.package_topic, scan_from):
-            if message.bulk is not None and message.bulk.build_id == build_id:
+            # Another publisher, with a blob store of its own, may have given its build the same id.
+            is_own = message.pub_agent_name == self._settings.name
+            if is_own and message.bulk is not None and message.bulk.build_id == build_id:
                 found.setdefault(message.bulk.sequence, Placed(offset, message.package_id, is_repeat=True))
         return found
 

@@ -51,6 +51,11 @@ UNKNOWN_DIGEST: Final = b""
 """The digest of no node: the log may hold a node there, of unknown content."""
 _DOUBTED: Final = "X''"
 """The same for SQLite."""
+NO_NODE: Final = b"\0"
+"""The digest of no node either: the node is gone, and what is below it stays."""
+
+# A package with an intent may be in the log: recovery decides, and still needs what was staged for it.
+_UNINTENDED: Final = "package_id NOT IN (SELECT package_id FROM intents)"
 
 # U+0001 separates the names of a key: `char(1)` to `char(2)` is what lies below `c.key`. A node is new, and takes its
 # subtree, only if nothing below it was published: else the package would remove what did not change.
@@ -106,7 +111,7 @@ class SourceNode(NamedTuple):
 
 
 class StagedNode(NamedTuple):
-    """What a package changes: the node's new digest; None removes the subtree."""
+    """What a package changes: the node's new digest; None removes the subtree, `NO_NODE` the node alone."""
 
     path: NodePath
     digest: bytes | None
@@ -287,6 +292,8 @@ class PublishedTrees:
                     "DELETE FROM published WHERE source_id = ? AND key >= ? AND key < ?",
                     (source_id, *subtree_range(key)),
                 )
+            elif digest == NO_NODE:
+                self._connection.execute("DELETE FROM published WHERE source_id = ? AND key = ?", (source_id, key))
             else:
                 self._connection.execute("INSERT OR REPLACE INTO published VALUES (?, ?, ?)", (source_id, key, digest))
         for source_id in source_ids:
@@ -297,16 +304,12 @@ class PublishedTrees:
         self.discard(package_id)
 
     def discard(self, package_id: PackageId) -> None:
-        """Forget what was staged for the package."""
-        self._file.execute("DELETE FROM staged WHERE package_id = ?", (package_id,))
+        """Forget what was staged for the package, unless an intent needs it."""
+        self._file.execute(f"DELETE FROM staged WHERE package_id = ? AND {_UNINTENDED}", (package_id,))
 
     def discard_strays(self, before_ms: int) -> None:
         """Forget what was staged before that time by processes that died without an intent."""
-        # A package with an intent may be in the log: recovery decides, and still needs what was staged for it.
-        self._file.execute(
-            "DELETE FROM staged WHERE staged_ms < ? AND package_id NOT IN (SELECT package_id FROM intents)",
-            (before_ms,),
-        )
+        self._file.execute(f"DELETE FROM staged WHERE staged_ms < ? AND {_UNINTENDED}", (before_ms,))
 
     def compare(self, source_id: int | None, roots: Sequence[NodePath], nodes: Iterable[SourceNode]) -> int:
         """Compare the present `nodes` below `roots` with what was published; then see `changes`.

@@ -184,11 +184,10 @@ class Publisher:
             chance = uuid.UUID(int=self._ports.random.getrandbits(128), version=4)
             named = replace(request, request_id=RequestId(str(chance)))
         if source is None:
-            if named.action is Action.DELETE:
-                with published.stager(package_id, source_ids) as staged:
-                    for path in named.paths:
-                        staged.add(StagedNode(path, None))
-            built = self._builder.build_bare(named, package_id)
+            with published.stager(package_id, source_ids) as staged:
+                for path in named.paths if named.action is Action.DELETE else ():
+                    staged.add(StagedNode(path, None))
+                built = self._builder.build_bare(named, package_id)
         else:
             built = self._build(named, package_id, source, published.stager(package_id, source_ids))
         # Also without an id of the caller: what is staged for a followed source is taken over with a receipt.

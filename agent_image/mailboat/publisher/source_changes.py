@@ -13,10 +13,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
-from mailboat.clock import milliseconds_of
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
@@ -26,11 +24,11 @@ from mailboat.model.identifiers import RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import FILE_TYPE, Node
 from mailboat.model.paths import ROOT, NodePath, is_within
-from mailboat.model.requests import DistributionRequest
+from mailboat.model.requests import MAX_PATHS_BYTES, DistributionRequest
 from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.publisher.appender import Appender, Receipt, receipt_of
 from mailboat.publisher.builder import PackageBuilder, shipment_from
-from mailboat.publisher.published import ChangeDigests, SourceChange, SourceNode, StagedNode
+from mailboat.publisher.published import NO_NODE, ChangeDigests, SourceChange, SourceNode, StagedNode
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 
 
@@ -66,14 +64,20 @@ class ChangeGroup:
 def plan_changes(changes: Iterable[SourceChange], max_nodes: int, max_content_bytes: int) -> Iterator[ChangeGroup]:
     """Cut changes into groups, one per package; a node beyond the limits is one. Bounds memory."""
     pending: list[SourceChange] = []
-    spent_bytes = 0
+    spent_bytes = path_bytes = 0
     for change in changes:
-        is_full = len(pending) >= max_nodes or spent_bytes + change.content_bytes > max_content_bytes
+        length = len(change.path.encode())
+        is_full = (
+            len(pending) >= max_nodes
+            or spent_bytes + change.content_bytes > max_content_bytes
+            or path_bytes + length > MAX_PATHS_BYTES
+        )
         if pending and is_full:
             yield _group(pending, change)
-            pending, spent_bytes = [], 0
+            pending, spent_bytes, path_bytes = [], 0, 0
         pending.append(change)
         spent_bytes += change.content_bytes
+        path_bytes += length
     if pending:
         yield _group(pending, None)
 
@@ -151,9 +155,6 @@ def _is_complete(put: SourceChange, following: SourceChange | None) -> bool:
 
 _LONGEST_REQUEST_ID: Final = RequestId(f"changed-{'0' * 40}")
 
-# Longer than any build of a package: changes are staged before their intent is stored.
-_STRAYS_LIVE: Final = timedelta(days=7)
-
 
 class ChangeShipper:
     """Ships the changes of sources for one publisher."""
@@ -180,7 +181,6 @@ class ChangeShipper:
         # One process at a time: two would compare at once and publish the same differences.
         with state.locks.exclusive("changes"), state.locks.publication_under_way():
             source_id = self._published.follow(source.uri, self._appender.identity())
-            self._published.discard_strays(milliseconds_of(self._ports.clock.now() - _STRAYS_LIVE))
             for group in self.groups(source, roots, on_compared):
                 yield self._ship_group(source, source_id, group, user_id)
 
@@ -221,14 +221,14 @@ class ChangeShipper:
         package_id = self._builder.new_package_id()
         with self._published.stager(package_id, (source_id,)) as staged:
             for removal in group.removals:
-                staged.add(StagedNode(removal.path, None))
+                staged.add(StagedNode(removal.path, NO_NODE if removal.is_alone else None))
             # Before the nodes: what was published below is gone, and these take its place.
             for path in group.replaced:
                 staged.add(StagedNode(path, None))
             for node, digest in zip(nodes, digests, strict=True):
                 staged.add(StagedNode(node.path, digest))
-        shipment = shipment_from(source, group.filter, nodes)
-        built = self._builder.build(request, package_id, shipment, lambda: shipment)  # its nodes are a list
+            shipment = shipment_from(source, group.filter, nodes)
+            built = self._builder.build(request, package_id, shipment, lambda: shipment)  # its nodes are a list
         publication = built._replace(removed=len(group.removals), followed=(source_id,))
         (placed,) = self._appender.append([publication])
         return receipt_of(publication, placed)

@@ -142,8 +142,8 @@ class PublisherState:
             # In the transaction of the receipts: a crash leaves a request either as an intent, to be searched for, or
             # as published.
             for receipt in receipts:
-                self.published.take_over(receipt.package_id, receipt.offset)
                 connection.execute("DELETE FROM intents WHERE request_id = ?", (receipt.request_id,))
+                self.published.take_over(receipt.package_id, receipt.offset)
 
     def take_over(self, package_id: PackageId, offset: Offset, doubted: Sequence[int] = ()) -> None:
         """What was staged for a package that stands in the log is published, in one durable step.
@@ -168,6 +168,16 @@ class PublisherState:
         with self._file.transaction():
             for source_id, paths in doubts.items():
                 self.published.doubt(source_id, paths)
+
+    def has_published(self, uri: str, identity: LogIdentity) -> bool:
+        """Whether a package or a node of a source was published; not where its first publication was interrupted."""
+        return bool(
+            self._file.rows(
+                "SELECT 1 FROM sources WHERE uri = ? AND cluster_id = ? AND topic_id = ? AND (package_id IS NOT NULL"
+                " OR EXISTS (SELECT 1 FROM published WHERE source_id = sources.id))",
+                (uri, *columns_of(identity)),
+            )
+        )
 
     def prune(self, identity: LogIdentity, earliest_offset: Offset) -> int:
         """Forget receipts of messages that the log has removed; how many."""
