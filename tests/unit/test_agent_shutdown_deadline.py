@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from mailboat.agent.process import AgentProcess
+from mailboat.cli.agents import stop_both
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
-from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig, SubscriberConfig
+from mailboat.config.document import AgentsConfig, Config, HttpConfig, PublisherAgentConfig, SubscriberConfig
 from mailboat.config.topic_settings import TopicSettings
+from mailboat.http.server import HttpServer
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord
 from mailboat.maintenance import retention, schedule
@@ -143,3 +145,49 @@ def test_a_defect_does_not_end_retention_for_good(
     assert done.wait(PATIENCE_SECONDS)
     assert worker.stop(PATIENCE_SECONDS)
     assert "a defect" in caplog.text
+
+
+class Delivery:
+    """Notes what it is told."""
+
+    def __init__(self, name: str, told: list[str]) -> None:
+        self._name, self._told = name, told
+
+    def ask_to_stop(self) -> None:
+        self._told.append(f"ask {self._name}")
+
+    def stop(self, timeout_seconds: float) -> None:
+        assert timeout_seconds > 0
+        self._told.append(f"stop {self._name}")
+
+
+def test_all_deliveries_are_asked_to_stop_before_one_is_waited_for(process: AgentProcess) -> None:
+    told: list[str] = []
+    process.observability._running += [Delivery("a", told), Delivery("b", told)]  # type: ignore[list-item]  # enough
+    with process:
+        process.stop(Deadline(SystemClock(), PATIENCE_SECONDS))
+    assert told == ["ask a", "ask b", "stop a", "stop b"]
+
+
+class Ending:
+    """A server and a process, and the time that each was given to end."""
+
+    def __init__(self) -> None:
+        self.server_seconds = self.process_seconds = 0.0
+
+    def deadline(self) -> Deadline:
+        return Deadline(ManualClock(), 20.0)
+
+    def stop_server(self, deadline: Deadline) -> None:
+        self.server_seconds = deadline.remaining_seconds()
+
+    def stop(self, deadline: Deadline) -> int:
+        self.process_seconds = deadline.remaining_seconds()
+        return 6
+
+
+def test_the_last_requests_leave_the_process_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    ending, server = Ending(), HttpServer(lambda *_: None, HttpConfig())  # type: ignore[arg-type]  # it never serves
+    monkeypatch.setattr(server, "stop", ending.stop_server)
+    assert stop_both(server, ending) == 6  # type: ignore[arg-type]  # as much of a process as is asked
+    assert 0.0 < ending.server_seconds <= 16.0 < ending.process_seconds

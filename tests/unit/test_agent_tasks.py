@@ -16,7 +16,7 @@ from mailboat.model.messages import DiscoveryMessage, FailureCause
 from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock, SkippingClock
-from mailboat.testing.wait import PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 
 class Scripted:
@@ -231,3 +231,24 @@ def test_a_lock_that_stays_held_stops_the_subscriber() -> None:
     task.worker.start()
     assert task.worker.join(PATIENCE_SECONDS)
     assert (task.view().state, task.view().reason, task.exit_code) == ("stopped", "TargetBusy", 5)
+
+
+def test_opening_is_not_awaited_once_it_is_to_stop() -> None:
+    opened, may_open = threading.Event(), threading.Event()
+
+    def open_late() -> Scripted:
+        opened.set()
+        assert may_open.wait(LONG_WAIT_SECONDS)
+        return Scripted()
+
+    task = SubscriberTask("edge", open_late, SystemClock())
+    task.worker.start()
+    assert opened.wait(PATIENCE_SECONDS)
+    task.worker.ask_to_stop()
+    waiting = threading.Thread(target=task.await_opened, args=(LONG_WAIT_SECONDS,))
+    waiting.start()
+    waiting.join(PATIENCE_SECONDS)
+    is_waiting = waiting.is_alive()
+    may_open.set()
+    assert not is_waiting
+    assert task.worker.join(PATIENCE_SECONDS)

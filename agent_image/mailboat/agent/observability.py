@@ -129,6 +129,9 @@ class Observability:
 
     def stop(self, deadline: Deadline) -> None:
         """End the threads within the deadline; the last spans are sent, if there is time."""
+        # all are asked before one is waited for: a receiver that does not answer must not take the others' time
+        for notifier in self._running:
+            notifier.ask_to_stop()
         for notifier in self._running:
             notifier.stop(deadline.remaining_seconds())
         self._running.clear()

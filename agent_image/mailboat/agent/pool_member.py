@@ -69,6 +69,7 @@ class PoolMemberProcess:
         self._workspace = workspace
         self._subscription = subscription
         self._listener = listener
+        self._stop_by: Deadline | None = None
         self._hooks = Hooks(subscription.hooks, subscription.name, workspace.clock)
         self._reports = SubscriberReports(workspace, subscription.name, self._announcement, self.statistics, observed)
         ports = self._reports.import_ports(self._hooks.processors)
@@ -93,10 +94,11 @@ class PoolMemberProcess:
     def stop(self) -> None:
         """Finish the packages that have begun, within the time that the configuration gives."""
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
-        deadline = Deadline(clock, seconds * (1 - FINAL_SHARE))
+        # asked again, it has what is left
+        self._stop_by = self._stop_by or Deadline(clock, seconds * (1 - FINAL_SHARE))
         # hooks first: the package that has to end may be waiting for one
-        self._hooks.stop(deadline)
-        self._member.stop(deadline)
+        self._hooks.stop(self._stop_by)
+        self._member.stop(self._stop_by)
 
     def close(self) -> None:
         """Release what the hooks hold."""

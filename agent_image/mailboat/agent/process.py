@@ -209,9 +209,13 @@ class AgentProcess:
         return self._changed.is_set()
 
     def ask_to_stop(self) -> None:
-        """Let `wait` return. From any thread."""
+        """Let `wait` return, and the subscribers end. From any thread."""
         self.stopping.set()
         self._changed.set()
+        self.restores.stop()  # before the subscribers: a restore starts one again that ended
+        # Not only in `stop`, which waits for the last requests: subscribers need none, and have the same time to end.
+        for task in self._tasks:
+            task.worker.ask_to_stop()
 
     def wait(self) -> None:
         """Wait for a stop request, or until no agent is left that runs."""
@@ -225,12 +229,11 @@ class AgentProcess:
         """End all agents within the deadline; again, within the first one. Returns: the process's exit code."""
         is_logged = self._stop_by is None and self._has_started  # `Startup` logs an attempt to start that failed
         self._stop_by = self._stop_by or deadline
-        self.ask_to_stop()
-        self.restores.stop()  # before the workers are listed: a restore starts one for a subscriber that ended
-        workers = [*(task.worker for task in self._tasks), *self._upkeep]
         if is_logged:
-            running = ", ".join(worker.name for worker in workers if worker.is_running) or "nothing"
+            running = ", ".join(worker.name for worker in self._workers() if worker.is_running) or "nothing"
             _LOG.info("stopping (deadline %.3g s): %s", self._stop_by.remaining_seconds(), running)
+        self.ask_to_stop()
+        workers = self._workers()  # until now a restore may have started another one
         # all workers are asked before the first join: they end in parallel, within one deadline
         for worker in workers:
             worker.ask_to_stop()
@@ -242,6 +245,9 @@ class AgentProcess:
         if is_logged:
             self._log_end(self._stop_by, late)
         return self.exit_code
+
+    def _workers(self) -> Sequence[Worker]:
+        return [*(task.worker for task in self._tasks), *self._upkeep]
 
     def _log_end(self, deadline: Deadline, late: Sequence[str]) -> None:
         if late:

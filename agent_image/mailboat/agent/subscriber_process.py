@@ -219,8 +219,8 @@ class SubscriberProcess:
     def stop(self) -> None:
         """Finish the current batch within the time that the configuration gives, and return from `run`."""
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
-        self._deadline = Deadline(clock, seconds)
-        deadline = Deadline(clock, seconds * (1 - FINAL_SHARE))
+        self._deadline = self._deadline or Deadline(clock, seconds)  # asked again, it has what is left
+        deadline = Deadline(clock, self._deadline.remaining_seconds() - seconds * FINAL_SHARE)
         # hooks first: the batch that has to end may be waiting for one
         if self._hooks is not None:
             self._hooks.stop(deadline)

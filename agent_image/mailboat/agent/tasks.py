@@ -146,7 +146,7 @@ class SubscriberTask:
         return self._phase is _Phase.OVER
 
     def await_opened(self, seconds: float) -> None:
-        """Wait until it holds its locks, ended, or has to try again; not longer than that."""
+        """Wait until it holds its locks, ended, has to try again, or is to stop; not longer than that."""
         self._clock.wait(self._is_decided, seconds)
 
     def run_between(self, interlude: Interlude) -> None:
@@ -261,6 +261,7 @@ class SubscriberTask:
         """Let it finish the current batch, then end."""
         # Before the subscriber is looked up: one that is being opened now sees the flag before it runs.
         self._is_stopping.set()
+        self._is_decided.set()
         with self._lock:
             subscriber = self._subscriber
         if subscriber is not None:

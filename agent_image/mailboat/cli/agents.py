@@ -29,7 +29,7 @@ from mailboat.cli.options import command
 from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
-from mailboat.clock import SystemClock
+from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home, note_configuration
 from mailboat.composition.workspace import prepare
 from mailboat.config.document import AgentsConfig, HttpConfig
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from mailboat.http.server import HttpServer
 
 _NAMED_SUBSCRIBERS = 3
+_SERVER_SHARE = 0.8
+"""This part of the time to stop is for requests that have begun: one may read the whole journal."""
 _HEALTH_SECONDS = 4.0  # less than the timeout of the image's HEALTHCHECK
 
 
@@ -97,11 +99,15 @@ def run(
                 _say_ready(session, process, server, ended)
             process.wait()
         finally:
-            # The server first, as its requests use the process; one deadline, as a supervisor kills both at its end.
-            deadline = process.deadline()
-            server.stop(deadline)
-            code = process.stop(deadline)
+            code = stop_both(server, process)
     _end(code, received)
+
+
+def stop_both(server: HttpServer, process: AgentProcess) -> int:
+    """Stop the server, then the process that its requests use. Returns: the process's exit code."""
+    deadline = process.deadline()  # one for both, as a supervisor kills both at its end
+    server.stop(Deadline(SystemClock(), deadline.remaining_seconds() * _SERVER_SHARE))
+    return process.stop(deadline)
 
 
 def _started(

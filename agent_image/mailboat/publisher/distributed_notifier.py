@@ -109,6 +109,10 @@ class DistributedNotifier:
         begin_events(self._settings, self._ports.journal, self._ports.memory)  # the thread may be late
         self._worker.start()
 
+    def ask_to_stop(self) -> None:
+        """Let the thread end."""
+        self._worker.ask_to_stop()
+
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
         """End the thread; what is not raised by then is raised after the next start."""
         self._worker.stop(timeout_seconds)

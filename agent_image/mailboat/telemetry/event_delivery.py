@@ -149,6 +149,10 @@ class EventDelivery:
         self._cursor()
         self._worker.start()
 
+    def ask_to_stop(self) -> None:
+        """Let the thread end after the current message."""
+        self._worker.ask_to_stop()
+
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
         """End the thread after the current message."""
         self._worker.stop(timeout_seconds)
