@@ -418,13 +418,16 @@ def test_commands_that_retention_removed_are_passed_over(engine: Engine, target:
     assert [result.command_id for result in engine.results()] == ["there"]
 
 
-def test_a_replay_after_a_lost_tail_refuses_the_clears_that_are_open(engine: Engine, target: Target) -> None:
+@pytest.mark.parametrize("verb", [CommandVerb.CLEAR, CommandVerb.REDRIVE])
+def test_a_replay_after_a_lost_tail_refuses_the_commands_that_are_open(
+    engine: Engine, target: Target, verb: CommandVerb
+) -> None:
     prepared(engine, target)
     publish(engine, "/page-0")
     publish(engine, "/page-1")
     catch_up(engine, target)
     target.ledger.reset_position(Position(engine.journal.identity(PACKAGES), Offset(9)))
-    opened = OpenCommand(0, CommandVerb.CLEAR, Offset(9), AUTHOR, "clear-1")
+    opened = OpenCommand(0, verb, Offset(8), AUTHOR, "command-1")
     target.ledger.commands.take([opened], [], Position(engine.journal.identity(COMMANDS), Offset(0)))
     catch_up(engine, target, engine.with_settings(is_gap_accepted=True))
     (result,) = engine.results()

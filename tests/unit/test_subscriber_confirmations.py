@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from mailboat.content.port import PendingStatus
 from mailboat.errors import BlobMissingError, JournalUnavailableError, MailboatError, StorageFullError
-from mailboat.model.identifiers import Offset, PackageId
+from mailboat.model.identifiers import Offset, PackageId, TopicName
 from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
+from mailboat.model.positions import Bounds
 from mailboat.model.requests import add_request
 from mailboat.subscriber.confirmations import Confirmations
 from mailboat.subscriber.subscriber import Until
@@ -161,3 +162,24 @@ def test_the_log_is_searched_only_while_it_is_uncertain_what_it_holds(
         patch.setattr(engine.journal, "reader", lambda *_: pytest.fail("it searched"))
         one.send()
     assert [status.offset for status in engine.statuses()] == [0, 1, 2, 3]
+
+
+def test_statuses_that_retention_removes_while_they_are_searched_end_no_run(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        engine.publisher().publish(add_request([NodePath(f"/{name}")]), page_source(f"/{name}"))
+    target, bounds = MemoryTarget(MemoryStore()), engine.journal.bounds
+    engine.subscriber(target).run(Until.CAUGHT_UP)
+    target.store.pending = [PendingStatus(9, engine.statuses()[1])]
+
+    def truncated_after(topic: TopicName) -> Bounds:
+        found = bounds(topic)
+        if topic == STATUSES and not found.earliest_offset:
+            engine.journal.truncate(STATUSES, Offset(1))
+        return found
+
+    monkeypatch.setattr(engine.journal, "bounds", truncated_after)
+    engine.subscriber(target).run(Until.CAUGHT_UP)
+    assert [status.offset for status in engine.statuses()] == [1]
+    assert target.store.pending == []

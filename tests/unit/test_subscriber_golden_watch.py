@@ -30,7 +30,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
-from mailboat.model.positions import Position
+from mailboat.model.positions import Bounds, Position
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.golden_watch import AdmissionDecision, GoldenStatuses, GoldenWatch, decide_precondition
@@ -462,4 +462,29 @@ def test_status_removed_while_the_watch_opens_counts_as_lost(engine: Engine, tar
     watch = GoldenWatch(StagingConfig(GOLDEN), engine.with_settings(announcement_seconds=0.0), ports)
     watch.start_at(Offset(0))
     assert watch.decide(Offset(0), decode_package(engine.records()[0].value)) is ACCEPT
+    watch.close()
+
+
+def test_announcements_that_retention_removes_while_they_are_read_are_read_again(
+    engine: Engine, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offset = publish(engine, "/page")
+    announces(engine, offset, is_editable=False)
+    announces(engine, offset)
+    watch = GoldenWatch(StagingConfig(GOLDEN), engine.subscribing, ports_of(engine, target))
+    watch.start_at(Offset(0))
+    bounds, message = engine.journal.bounds, decode_package(engine.records()[0].value)
+
+    def truncated_after(topic: TopicName) -> Bounds:
+        found = bounds(topic)
+        if topic == ANNOUNCEMENTS:
+            monkeypatch.setattr(engine.journal, "bounds", bounds)
+            engine.journal.truncate(ANNOUNCEMENTS, Offset(1))
+        return found
+
+    monkeypatch.setattr(engine.journal, "bounds", truncated_after)
+    first = watch.obstacle(message)
+    assert first is not None
+    assert first.message == "golden has not announced itself lately"
+    assert watch.obstacle(message) is None
     watch.close()

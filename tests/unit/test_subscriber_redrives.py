@@ -9,15 +9,16 @@ from mailboat.clock import Deadline
 from mailboat.content.port import PendingStatus
 from mailboat.errors import (
     BlobMissingError,
+    FollowWidenedError,
     MailboatError,
     StorageFullError,
 )
-from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import AgentName
+from mailboat.journal.port import NewRecord, Record
+from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Subscriber
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
@@ -266,3 +267,80 @@ def test_a_package_of_no_one_is_imported_and_confirmed_to_no_one(engine: Engine,
 def test_errors_outside_of_packages_end_the_run_with_their_name(engine: Engine, store: MemoryStore) -> None:
     with pytest.raises(MailboatError, match="TopicMissing"):
         run(engine, store, engine.with_settings(package_topic="nowhere"))
+
+
+def test_a_redrive_stores_the_publishers_that_were_skipped_with_the_position(
+    engine: Engine, store: MemoryStore
+) -> None:
+    settings = engine.with_settings(follow=frozenset({AUTHOR}), skipped_seconds=1e6)
+    publish(engine, "/a")
+    run(engine, store, settings, processors=Processors(before=Hook(failures=4)))
+    engine.publisher(engine.publishing_with(name=BOB)).publish(add_request([NodePath("/b")]), page_source("/b"))
+
+    def redrive_behind_bob(statistics: SubscriberStatistics) -> bool:
+        if statistics.skipped == 1 and not statistics.redriven:
+            store.wanted.add(engine.records()[0].offset)
+        return statistics.redriven == 1
+
+    observer = StopWhen(redrive_behind_bob)
+    observer.subscriber = subscriber(engine, store, settings, observer=observer)
+    observer.subscriber.run()
+    assert (store.position, store.unfollowed) == (engine.position(2), {"bob"})
+    with pytest.raises(FollowWidenedError, match="follows bob now"):
+        run(engine, store)
+
+
+def test_redrive_of_an_offset_that_the_log_gave_to_another_package_is_refused(
+    engine: Engine, store: MemoryStore
+) -> None:
+    publish(engine, "/a")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    # as after a log that lost its end: the entry is of a package that is gone
+    (entry,) = store.errors.values()
+    store.errors = {entry.offset: replace(entry, package_id=PackageId("lost"))}
+    MemoryTarget(store).ledger.request_redrive(entry.offset)
+    assert run(engine, store).still_given_up == 1
+    assert [(left.package_id, left.cause.code) for left in store.errors.values()] == [("lost", "PackageGone")]
+    assert paths_of(store) == set()
+
+
+def test_a_failing_package_that_is_not_followed_any_more_holds_nothing_up(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    failing = Processors(before=Hook(failures=100))
+    observer = StopWhen(lambda statistics: statistics.attempts == 2)
+    observer.subscriber = subscriber(engine, store, observer=observer, processors=failing)
+    observer.subscriber.run()
+    assert store.attempt is not None
+    run(engine, store, engine.with_settings(follow=frozenset({BOB})))
+    assert (store.position, store.attempt) == (engine.position(1), None)
+
+
+def test_a_redrive_whose_newer_packages_retention_removes_meanwhile_is_refused(
+    engine: Engine, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(engine, "/a")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    publish(engine, "/b")
+    run(engine, store)
+    record_at = engine.journal.record_at
+
+    def truncated_after(topic: TopicName, offset: Offset) -> Record | None:
+        found = record_at(topic, offset)
+        engine.journal.truncate(PACKAGES, Offset(2))
+        return found
+
+    monkeypatch.setattr(engine.journal, "record_at", truncated_after)
+    MemoryTarget(store).ledger.request_redrive(Offset(0))
+    assert run(engine, store).still_given_up == 1
+    assert [entry.cause.code for entry in store.errors.values()] == ["PackageGone"]
+
+
+def test_a_package_that_comes_again_after_a_lost_tail_leaves_the_error_queue(
+    engine: Engine, store: MemoryStore
+) -> None:
+    publish(engine, "/a")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    assert list(store.errors) == [0]
+    store.position = engine.position(9)
+    run(engine, store, engine.with_settings(is_gap_accepted=True))
+    assert (paths_of(store), store.errors) == ({"/a"}, {})

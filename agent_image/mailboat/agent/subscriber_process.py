@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.config.document import SubscriberConfig
     from mailboat.content.port import HookCallLedger
+    from mailboat.model.positions import LogIdentity
     from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
 
 
@@ -167,7 +168,7 @@ class SubscriberProcess:
         self._hooks = _hooks_of(subscription, workspace.clock)
         self._deadline: Deadline | None = None
         self._publishers: frozenset[AgentName] = frozenset()
-        self._given_up: tuple[tuple[int, int], int] | None = None
+        self._given_up: tuple[tuple[LogIdentity | None, int, int], int] | None = None
         try:
             processors = own.processors or (Processors() if self._hooks is None else self._hooks.processors)
             self._reports = SubscriberReports(
@@ -264,7 +265,7 @@ class SubscriberProcess:
 
     def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:
         """How many packages are in the error queue, counted when it may have changed."""
-        figures = statistics.failed, statistics.redriven
+        figures = statistics.identity, statistics.failed, statistics.redriven  # without an identity it is not opened
         if self._given_up is None or self._given_up[0] != figures:
             with suppress(MailboatError):
                 # Counted in the database only after a change: announcements come every ten seconds.

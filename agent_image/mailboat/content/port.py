@@ -337,7 +337,8 @@ class Ledger(Protocol):
     ) -> None:
         """Move the position without content: at a first start, with `--accept-gap`, by a restore.
 
-        Forgets that packages of the `accepted` publishers were skipped, and stores the report starts, if given.
+        Forgets that packages of the `accepted` publishers were skipped, and entries of the error queue whose packages
+        come again; stores the report starts, if given.
         """
 
     @property

@@ -309,11 +309,10 @@ class CommandHandler:
             self._open = list(self._ledger.open_commands())
         return bool(due)
 
-    def refuse_clears(self, message: str) -> None:
-        """The log is not the one that the clears were meant for."""
+    def refuse_open(self, message: str) -> None:
+        """The log is not the one that the open commands were meant for."""
         for command in self._ledger.open_commands():
-            if command.verb is CommandVerb.CLEAR:
-                self._ledger.settle(command, self._answer(command, Reply(_REFUSED, message)))
+            self._ledger.settle(command, self._answer(command, Reply(_REFUSED, message)))
         self._open = list(self._ledger.open_commands())
 
     # -------------------------------------------------------------------------------------------------------- redrives

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mailboat.content.port import Ledger, PendingJobs, PendingStatus
+from mailboat.errors import PositionOutOfRangeError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
 from mailboat.journal.port import Journal, NewRecord, Record, records_of
@@ -74,12 +75,18 @@ class Confirmations:
         return next((count for count, value in enumerate(values) if value not in found), len(values))
 
     def _sent_lately(self, wanted: set[bytes]) -> Iterator[bytes]:
-        bounds = self._journal.bounds(self._settings.status_topic)
+        journal, topic = self._journal, self._settings.status_topic
+        bounds = journal.bounds(topic)
         end, window = bounds.next_offset, _FIRST_WINDOW
         while end > bounds.earliest_offset:
             start = Offset(max(bounds.earliest_offset, end - window))
-            records = records_of(self._journal, self._settings.status_topic, start, end)
-            ours = [record.value for record in records if self._is_ours(record)]
+            try:
+                ours = [record.value for record in records_of(journal, topic, start, end) if self._is_ours(record)]
+            except PositionOutOfRangeError:
+                bounds = journal.bounds(topic)
+                if bounds.earliest_offset <= start:
+                    raise
+                continue  # retention removed the first of them since the bounds were read
             yield from ours
             if any(value not in wanted for value in ours):
                 return

@@ -205,6 +205,11 @@ class FailureHandler:
         self.attempt = None
         self._uncounted = 0
 
+    def passed(self, next_offset: Offset) -> None:
+        """Note that all below an offset is passed, perhaps without a commit: the failed package may be skipped now."""
+        if self.attempt is not None and self.attempt.offset < next_offset:
+            self.forget()
+
     def failures_of(self, offset: Offset) -> int:
         """How often the package at `offset` has failed so far."""
         return self.attempt.count if self.attempt is not None and self.attempt.offset == offset else 0
@@ -367,6 +372,9 @@ class Redriver:
     def _import(self, entry: GivenUp, position: Position, end: Offset | None) -> BatchOutcome:
         record = self._record(entry)
         message = decode_record(record)
+        # a log that lost its end gave the offset to another package
+        if entry.package_id not in {message.package_id, _UNKNOWN_PACKAGE}:
+            raise _gone(entry)
         # Both refusals come before the transaction: a refused entry changes nothing in the target.
         self._refuse_unfollowed(entry, message)
         self._refuse_superseded(entry, message, position.next_offset if end is None else end)
@@ -396,9 +404,7 @@ class Redriver:
             with suppress(PositionOutOfRangeError), closing(records_of(journal, topic, entry.offset, after)) as records:
                 record = next(records, None)
         if record is None:
-            raise PackageGoneError(
-                f"the journal does not hold the package at {entry.offset} any more", offset=entry.offset
-            )
+            raise _gone(entry)
         return record
 
     def _refuse_unfollowed(self, entry: GivenUp, message: PackageMessage) -> None:
@@ -411,12 +417,15 @@ class Redriver:
     def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, end: Offset) -> None:
         # A package in the error queue changed nothing, so it supersedes nothing.
         failed = self._ports.target.ledger.given_up_offsets
-        for offset, newer in self._messages_between(entry.offset, end):
-            has_content = newer.action is not Action.TEST and offset not in failed
-            if has_content and _overlap(message.paths, newer.paths):
-                raise PackageSupersededError(
-                    f"the package at {offset} is newer and has the same paths", offset=entry.offset, newer=offset
-                )
+        try:
+            for offset, newer in self._messages_between(entry.offset, end):
+                has_content = newer.action is not Action.TEST and offset not in failed
+                if has_content and _overlap(message.paths, newer.paths):
+                    raise PackageSupersededError(
+                        f"the package at {offset} is newer and has the same paths", offset=entry.offset, newer=offset
+                    )
+        except PositionOutOfRangeError as error:  # retention removed it, and some of those, since it was read
+            raise _gone(entry) from error
 
     def _messages_between(self, last_done: Offset, end: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
         start = Offset(last_done + 1)
@@ -429,6 +438,10 @@ class Redriver:
                     yield record.offset, decode_record(record)
                 except MailboatError:
                     continue  # it never changed any content
+
+
+def _gone(entry: GivenUp) -> PackageGoneError:
+    return PackageGoneError(f"the journal does not hold the package at {entry.offset} any more", offset=entry.offset)
 
 
 def _overlap(some: tuple[NodePath, ...], others: tuple[NodePath, ...]) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from mailboat.clock import Deadline, milliseconds_now
@@ -285,8 +286,10 @@ class GoldenWatch:
         bounds = self._journal.bounds(topic)
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - RETAINED_ANNOUNCEMENTS))
         found = None
-        for record in records_of(self._journal, topic, start, bounds.next_offset):
-            found = self._announcement_in(record) or found
+        # retention may remove the first of them meanwhile: then the next look finds the others
+        with suppress(PositionOutOfRangeError):
+            for record in records_of(self._journal, topic, start, bounds.next_offset):
+                found = self._announcement_in(record) or found
         return found
 
     def _announcement_in(self, record: Record) -> Announced | None:

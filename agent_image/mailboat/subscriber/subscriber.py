@@ -24,6 +24,7 @@ from mailboat.errors import MailboatError, PositionOutOfRangeError, RetryableErr
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import JournalReader, ReadLimits, Record
 from mailboat.model.messages import FailureCause, Suspension
+from mailboat.model.positions import Position
 from mailboat.subscriber.admission import Admission, Exposure, ImportGuard, StopAskedError, StopSignal
 from mailboat.subscriber.after_calls import AfterCalls
 from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
@@ -283,15 +284,16 @@ class Subscriber:
         identity, bounds = self._ports.journal.identity(topic), self._ports.journal.bounds(topic)
         begun = plan_start(settings, ledger, identity, bounds, is_gap_accepted=is_gap_accepted, refusal=refusal)
         start, passed_over = begun.position, ledger.passed_over.difference(begun.accepted)
+        if begun.is_replayed:  # before the position: after a crash in between, the start is such a one again
+            self._commands.refuse_open("the log lost its end, so the offsets may hold other packages now")
         if begun.is_new:
             ledger.reset_position(start, begun.accepted, begun.report_starts)
-            if begun.is_replayed:
-                self._commands.refuse_clears("the log lost its end, so the offsets may hold other packages now")
         self._commands.listen()
         if self._golden is not None:
             self._golden.start_at(start.next_offset)
         self._after_calls.load(is_replayed=begun.is_replayed)
         self._failures.load()
+        self._failures.passed(start.next_offset)
         self._exposure.load()
         self._state.opened(start, set(passed_over), is_refused=refusal is not None)
         earlier, self._reader = self._reader, self._ports.journal.reader(topic, start)
@@ -377,6 +379,8 @@ class Subscriber:
             self._note_commit()
             state.added_statuses(has_any=outcome.statuses > 0)
             self._added_jobs.committed(outcome.jobs)
+        else:
+            self._failures.passed(state.current_position().next_offset)
         # After the commit was noted: the hook may fail or take long, and the import stands.
         self._after_calls.committed(outcome.processed)
         has_more = bool(state.backlog)
@@ -454,13 +458,18 @@ class Subscriber:
         state.added_statuses(has_any=self._commands.settle_redrives())
 
     def _redrive(self) -> None:
-        for redriven in self._redriver.redrive(self._state.current_position):
+        for redriven in self._redriver.redrive(self._position_to_redrive_at):
             if isinstance(redriven, Redriven):
                 self._state.added_statuses()
                 self._note_commit()
                 self._after_calls.committed(redriven.outcome.processed)
                 self._added_jobs.committed(redriven.outcome.jobs)
             self._reporter.redriven(redriven)
+
+    def _position_to_redrive_at(self) -> Position:
+        """The position, which a redrive commits: stored before, as only that adds the publishers that were skipped."""
+        self._commit_skipped()
+        return self._state.current_position()
 
     def _take_commands(self) -> None:
         """Store the commands that arrived, and answer those that are done."""

@@ -276,6 +276,10 @@ class MemoryLedger:
         self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
     ) -> None:
         self._store.unfollowed.difference_update(accepted)
+        errors, stored = self._store.errors, self._store.position
+        if stored is not None and position.next_offset < stored.next_offset:
+            for offset in [offset for offset in errors if offset >= position.next_offset]:
+                del errors[offset]
         self._store.position = position
         self._store.report_starts = self._store.report_starts if report_starts is None else report_starts
 

@@ -560,6 +560,17 @@ class TargetContract:
         assert target.ledger.given_up() == [an_entry(2)]
         assert not target.ledger.redrives()
 
+    def test_packages_that_come_again_leave_the_error_queue(self, target: Target) -> None:
+        with target.batch() as batch:
+            batch.give_up(an_entry(2))
+            batch.give_up(an_entry(4))
+            batch.commit(at(1))
+        target.ledger.reset_position(at(1))
+        target.ledger.reset_position(at(5))
+        assert target.ledger.given_up_offsets == {2, 4}
+        target.ledger.reset_position(at(4))
+        assert target.ledger.given_up_offsets == {2}
+
     def test_a_redrive_that_fails_keeps_the_entry_with_the_new_cause(self, target: Target) -> None:
         with target.batch() as batch:
             batch.give_up(an_entry(2))

@@ -76,6 +76,11 @@ class TargetLedger:
     ) -> None:
         with self._connection.transaction() as connection:
             connection.executemany("DELETE FROM passed_over WHERE publisher = ?", [(name,) for name in accepted])
+            # not of a pool, whose position stays: it gives up packages that are beyond it
+            connection.execute(
+                "DELETE FROM given_up WHERE at_offset >= ? AND (SELECT next_offset FROM state) > ?",
+                (position.next_offset, position.next_offset),
+            )
             connection.execute(_STORE_POSITION, _position_row(position, 0))
             if report_starts is not None:
                 starts = {
