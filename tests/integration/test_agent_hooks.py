@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 from mailboat.agent.command_hooks import CommandHook, Hooks
 from mailboat.agent.hook_watch import HookWatch
 from mailboat.clock import Deadline, SystemClock
-from mailboat.config.document import HooksConfig
-from mailboat.errors import ProcessorFailedError
+from mailboat.config.document import HooksConfig, SubscriberConfig
+from mailboat.errors import ProcessorFailedError, RetryableError, StorageFullError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.subscriber.admission import StopAskedError
+from mailboat.subscriber.failures import TryAgain, decide_retry
 from mailboat.subscriber.subscriber_settings import ProcessedPackage
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
@@ -98,6 +102,25 @@ def test_a_command_that_fails_in_silence_or_prints_without_end_is_told_in_few_wo
 def test_a_command_that_is_not_there_is_a_failure() -> None:
     with pytest.raises(ProcessorFailedError, match="can't be started: No such file"):
         CommandHook(("/no/such/command",), EDGE, 1.0, CLOCK).process(PACKAGE)
+
+
+def test_a_machine_without_room_for_hooks_costs_a_package_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def without_processes(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", without_processes)
+        with pytest.raises(RetryableError, match="can't be started now: Resource temporarily unavailable") as caught:
+            hook("pass").process(PACKAGE)
+    decision = decide_retry(caught.value, 99, SubscriberConfig(max_retries=1), Random(1))
+    assert isinstance(decision, TryAgain)
+    assert not decision.is_counted
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(StorageFullError, match="temporary files: No space left"):
+        hook("pass").process(PACKAGE)
 
 
 class ClockOfFile(SystemClock):

@@ -13,6 +13,7 @@ the error. Used by `agent/subscriber_process.py`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -23,7 +24,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from mailboat.agent.hook_watch import HookWatch
 from mailboat.clock import Clock, Deadline
-from mailboat.errors import ProcessorFailedError
+from mailboat.content.foreign_failures import TranslatedFailures
+from mailboat.errors import ProcessorFailedError, RetryableError
 from mailboat.model.identifiers import AgentName
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.2
 _TAIL_BYTES: Final = 2000
 _LINE_CHARACTERS: Final = 300
+_PLACE: Final = "the folder for temporary files"
+_LIMITS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+"""Limits of this machine and of this process: neither the hook nor the package is at fault, so no attempt counts."""
 
 
 class CommandHook:
@@ -66,12 +71,14 @@ class CommandHook:
 
         Raises:
             ProcessorFailedError: It could not be started, failed, or took too long.
+            RetryableError: This machine lacks space, memory or processes for it.
             StopAskedError: The subscriber must end before the command did.
         """
         # files instead of pipes: a hook that reads nothing, or prints without end, can't block this thread
-        with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as output:
-            document.write(document_of(self._subscriber, package))
-            document.seek(0)
+        with _temporary_file() as document, _temporary_file() as output:
+            with TranslatedFailures(_PLACE):
+                document.write(document_of(self._subscriber, package))
+                document.seek(0)
             if self._watch is not None:
                 # the watch runs before the hook: only a kill between `_start` and `began` leaves a hook unwatched
                 self._watch.prepare()
@@ -94,6 +101,9 @@ class CommandHook:
                 self._arguments, stdin=document, stdout=output, stderr=output, start_new_session=True
             )
         except OSError as error:
+            if error.errno in _LIMITS:
+                message = f"the hook {self._arguments[0]} can't be started now: {error.strerror}"
+                raise RetryableError(message, offset=package.offset) from error
             raise self._failed(package, f"can't be started: {error.strerror or error}") from error
 
     def _await(self, process: subprocess.Popen[bytes], package: ProcessedPackage) -> None:
@@ -153,6 +163,11 @@ def document_of(subscriber: AgentName, package: ProcessedPackage) -> bytes:
         "deep_paths": package.deep_paths,
     }
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def _temporary_file() -> BinaryIO:
+    with TranslatedFailures(_PLACE):
+        return tempfile.TemporaryFile()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
