@@ -344,6 +344,20 @@ class TestErrors:
         edge.answer(command, 1)
         assert service.command(AUTHOR, first.id).state == "done"
 
+    def test_a_redrive_of_a_package_of_a_publisher_elsewhere_is_found_by_its_command(
+        self, harbour: Harbour, service: ControlService
+    ) -> None:
+        publish(service, 2, OTHER)
+        edge = harbour.subscriber(publishers=(AUTHOR, OTHER))
+        edge.tell(0, FAILED, OTHER)
+        edge.announce(1)
+        harbour.agents.pop()  # the agent of the other publisher is another process
+        agent = harbour.service()
+        (sent,) = agent.redrive("edge", [0])
+        assert (sent.publisher, agent.command(OTHER, sent.id).state) == (OTHER, "sent")
+        edge.answer(harbour.commands()[0], 1)
+        assert agent.command(OTHER, sent.id).state == "done"
+
     def test_a_subscriber_is_suspended_and_resumed_by_name_or_queue_name(
         self, harbour: Harbour, service: ControlService, edge: PlayedSubscriber
     ) -> None:

@@ -270,9 +270,9 @@ class ControlService:
         return self._answers_to([sent], wait_seconds)[0]
 
     def command(self, publisher: str | None, command_id: str) -> CommandView:
-        name = None if publisher is None else self._service(publisher).name
+        # of any publisher: a redrive may be of a package of another process
         self._journal_state.hear_statuses()
-        return self._commands.find(name, command_id)
+        return self._commands.find(publisher, command_id)
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
         self._journal_state.hear_announcements()
