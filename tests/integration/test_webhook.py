@@ -316,7 +316,15 @@ def test_a_url_that_can_not_be_posted_to_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("5", 5.0), ("soon", None), ("-1", None), ("٣", None), ("Thu, 01 Jan 2026 00:00:10", 10.0)]
+    ("text", "seconds"),
+    [
+        ("5", 5.0),
+        ("soon", None),
+        ("-1", None),
+        ("٣", None),
+        ("Thu, 01 Jan 2026 00:00:10", 10.0),
+        ("Thu, 01 Jan 2026 00:00:10 +99999999999999", None),
+    ],
 )
 def test_retry_after_is_read_as_seconds_or_a_date(receiver: Receiver, text: str, seconds: float | None) -> None:
     receiver.answers = [(503, {"Retry-After": text.encode().decode("latin-1")})]

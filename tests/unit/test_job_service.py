@@ -375,7 +375,7 @@ def samples_of(metrics: JobMetrics) -> dict[str, float]:
 
 
 def test_metrics_have_counts_of_queues_and_what_happened(jobs: JobService, clock: ManualClock) -> None:
-    metrics = JobMetrics(jobs.opened_queues)
+    metrics = JobMetrics(jobs.opened_queues, clock)
     jobs.listen(metrics.see)
     assert samples_of(metrics) == {}
     jobs.add([NewJob("mail", retries=0), NewJob("mail"), NewJob("mail"), NewJob("mail", delay_ms=60_000)])
@@ -402,7 +402,7 @@ def test_metrics_have_counts_of_queues_and_what_happened(jobs: JobService, clock
 
 
 def test_metrics_count_expired_leases(jobs: JobService, clock: ManualClock) -> None:
-    metrics = JobMetrics(jobs.opened_queues)
+    metrics = JobMetrics(jobs.opened_queues, clock)
     jobs.listen(metrics.see)
     jobs.add([NewJob("mail", retries=0, lease_ms=1_000)])
     offer = Offer("w-1", 1, ("**",))

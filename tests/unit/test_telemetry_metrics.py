@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
+import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.agent.observability import fleet_figures
 from mailboat.api.job_views import JobQueueView
 from mailboat.api.process_views import MemoryAccountView, MemoryView
+from mailboat.api.records import JournalView, QueueView, StatusView, SubscriberStatusView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
@@ -40,6 +43,7 @@ from mailboat.telemetry.meters import FleetFigures, QueueFigures, UpkeepMetrics
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 from metrics_page import metrics_page
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -422,7 +426,8 @@ def everything(bench: Bench, accounts: MemoryAccounts) -> AgentMetrics:
     )
     upkeep.watch(lambda: 0, lambda: 0)
     bench.metrics.add(upkeep)
-    jobs = JobMetrics(lambda: [JobQueueView("cdn", "fair", 1, 1, 0, None, None, 1, 0, False, -1, None, 1, ())])
+    queue = JobQueueView("cdn", "fair", 1, 1, 0, None, None, 1, 0, False, -1, None, 1, ())
+    jobs = JobMetrics(lambda: [queue], bench.clock)
     changes = [(JobState.ACTIVE, ""), (JobState.QUEUED, LEASE_EXPIRED), (JobState.SUCCEEDED, "")]
     applied = [JobChange(state, "cdn", reason, [JobId(0)], [1_000]) for state, reason in changes]
     jobs.see(JobFold(), Applied(applied, void=[JobId(1)]))
@@ -485,3 +490,48 @@ def test_a_histogram_fed_in_bulk_says_what_prometheus_own_would_say(batches: lis
     buckets, total = ours.buckets()
     assert dict(buckets) == expected
     assert total == pytest.approx(sum(sum(batch) for batch in batches))
+
+
+def test_figures_of_the_journal_that_take_long_cost_no_other_metric() -> None:
+    began, away, reads = threading.Event(), threading.Event(), list[int]()
+
+    def fleet() -> list[FleetFigures]:
+        reads.append(len(reads))
+        began.set()
+        assert away.wait(LONG_WAIT_SECONDS)
+        return [FleetFigures("author", 1)]
+
+    bench = Bench()
+    bench.metrics = AgentMetrics(bench.clock, reading_seconds=0.01)
+    bench.metrics.watch(fleet)
+    failures = "mailboat_agent_scrape_failures_total"
+    assert (bench.value(failures), bench.value(failures)) == (1, 2)
+    assert began.wait(PATIENCE_SECONDS)
+    assert reads == [0], "each scrape left a thread"
+    bench.clock.advance(10.0)
+    away.set()
+    wait_until(lambda: bench.value("mailboat_publisher_delay_seconds", publisher="author") == 0)
+
+
+class Fleet:
+    """A control service of one subscriber, whose state is what it announced."""
+
+    def __init__(self, state: str) -> None:
+        self._state = state
+
+    def status(self) -> StatusView:
+        return StatusView(JournalView("memory", 0, 0), (), (SubscriberStatusView("edge", self._state),))
+
+    def queues(self, publisher: str) -> list[QueueView]:
+        assert publisher == "author"
+        return []
+
+
+@pytest.mark.parametrize(
+    ("announced", "label"),
+    [("current", "current"), ("waiting-for golden", "waiting-for"), ("alive", "alive"), ("forged 1", "Other")],
+)
+def test_states_of_subscribers_are_those_that_there_are(announced: str, label: str) -> None:
+    control = Fleet(announced)
+    (figures,) = fleet_figures(control, ManualClock(), ("author",))  # type: ignore[arg-type]  # as much as is asked
+    assert figures.subscriber_states == (label,)

@@ -20,6 +20,7 @@ from mailboat.composition.event_receivers import event_filter, mail_sender, rece
 from mailboat.config.decoder import ConfigInvalidError, invalid_config
 from mailboat.config.receivers import EventFilterConfig
 from mailboat.content.locations import parse_target
+from mailboat.control.subscriber_directory import WITHOUT_STATE, Absence
 from mailboat.errors import UsageError
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import AgentName, parse_agent_name
@@ -28,6 +29,7 @@ from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventPorts, EventSettings
 from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
+from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.telemetry.disk_space import DiskSpace, WrittenPath
 from mailboat.telemetry.event_delivery import (
     DeliveryPorts,
@@ -37,6 +39,7 @@ from mailboat.telemetry.event_delivery import (
     EventSender,
 )
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
+from mailboat.telemetry.families import OTHER
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.memory_accounts import MemoryAccounts
@@ -113,7 +116,7 @@ class Observability:
 
     def watch_jobs(self, jobs: JobService) -> None:
         """Export the figures of durable jobs."""
-        metrics = JobMetrics(jobs.opened_queues)
+        metrics = JobMetrics(jobs.opened_queues, self._clock)
         jobs.listen(metrics.see)
         self._metrics.add(metrics)
 
@@ -227,6 +230,9 @@ def written_places(home: Home) -> Iterator[WrittenPath]:
         yield WrittenPath("temporary files", Path(gettempdir()))
 
 
+_STATES: Final = frozenset({*SubscriberPhase, *Absence, WITHOUT_STATE})
+
+
 def _is_for(chosen: EventFilterConfig, publisher: str, *, is_first: bool) -> bool:
     return is_first if chosen.jobs else not chosen.publishers or publisher in chosen.publishers
 
@@ -267,7 +273,9 @@ def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -
 
 
 def _state_of(subscriber: SubscriberStatusView) -> str:
-    return subscriber.state.split(" ", 1)[0]  # `waiting-for` is followed by a name
+    word = subscriber.state.split(" ", 1)[0]  # `waiting-for` is followed by a name
+    # any client of the topic may announce any word, and each would be a time series
+    return word if word in _STATES else OTHER
 
 
 def _figures_of(queue: QueueView, *, is_suspended: bool) -> QueueFigures:

@@ -43,6 +43,9 @@ from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.wire.messages import encode_message
 
 STOPPED: Final = "stopped"
+WITHOUT_STATE: Final = "alive"
+"""State of a subscriber that announces none, as those of Sling."""
+
 _MOST_UNSENT: Final = 10_000
 
 
@@ -208,7 +211,7 @@ class SubscriberDirectory:
 def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
     """What an announcement says."""
     message, is_alive = known.announcement, known.is_alive(now_ms)
-    state = message.state or "alive"
+    state = message.state or WITHOUT_STATE
     is_running = is_alive and state != STOPPED
     attempts = max((0, *(state.retries for state in message.states)))
     followed = () if message.follows_all else dict.fromkeys(state.pub_agent_name for state in message.states)

@@ -20,7 +20,7 @@ from mailboat.clock import Clock
 from mailboat.errors import MailboatError
 from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.telemetry import catalogue
-from mailboat.telemetry.families import Samples
+from mailboat.telemetry.families import READING_SECONDS, Samples, TimedReading
 from mailboat.telemetry.meters import FleetFigures, PublisherMetrics, RequestRecorder, collect_fleet
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
 
@@ -48,7 +48,9 @@ class AgentMetrics:
         requests: Counts API requests; for the HTTP server to call.
     """
 
-    def __init__(self, clock: Clock, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, clock: Clock, registry: CollectorRegistry | None = None, reading_seconds: float = READING_SECONDS
+    ) -> None:
         """Use the registry, or make one, and add what is known of the process itself."""
         self._clock = clock
         self.requests = RequestRecorder()
@@ -56,7 +58,8 @@ class AgentMetrics:
         self._lock = threading.Lock()
         self._contributors: list[Contributor] = [self.requests]
         self._subscribers: dict[str, SubscriberMetrics] = {}
-        self._fleet: Callable[[], Iterable[FleetFigures]] | None = None
+        self._reading_seconds = reading_seconds
+        self._fleet: TimedReading[Sequence[FleetFigures]] | None = None
         self._failed_scrapes = 0
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -88,7 +91,7 @@ class AgentMetrics:
 
     def watch(self, fleet: Callable[[], Iterable[FleetFigures]]) -> None:
         """Ask for queues and subscribers at each scrape. A failure is counted, and costs only these metrics."""
-        self._fleet = fleet
+        self._fleet = TimedReading(lambda: list(fleet()), self._clock, self._reading_seconds)
 
     def render(self, accept: str = "") -> Exposition:
         """All metrics, in the format that the `Accept` header of a scraper asks for."""
@@ -111,7 +114,7 @@ class AgentMetrics:
         if self._fleet is None:
             return
         try:
-            for figures in self._fleet():
+            for figures in self._fleet.result():
                 collect_fleet(figures, samples)
         except MailboatError as error:
             self._failed_scrapes += 1

@@ -9,17 +9,70 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Final, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 
+from mailboat.clock import Clock
+from mailboat.errors import JournalUnavailableError
 from mailboat.telemetry.catalogue import Metric, MetricKind
 
 OTHER: Final = "Other"
 # Each name is a time series, which Prometheus keeps; senders of packages can invent names.
 _MOST_NAMES: Final = 50
+
+READING_SECONDS: Final = 4.0
+"""How long a scrape waits for figures of the journal. Queues and jobs are two readings, and scrapers wait 10 s."""
+
+_T = TypeVar("_T")
+
+
+class TimedReading(Generic[_T]):
+    """Reads figures of the journal for a scrape, within a time limit. Safe to use from several threads.
+
+    Brokers that are away take longer to say so than scrapers wait: all metrics would be missing with these few.
+    """
+
+    def __init__(self, read: Callable[[], _T], clock: Clock, seconds: float = READING_SECONDS) -> None:
+        """Read nothing yet."""
+        self._read = read
+        self._clock = clock
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._reading: Future[_T] | None = None
+        self._was_slow = False
+
+    def result(self) -> _T:
+        """The figures; those of the scrape before where that one did not wait for them.
+
+        Raises: as `read`; JournalUnavailableError: reading them takes too long.
+        """
+        with self._lock:
+            reading = self._reading
+            # One thread at a time: in an outage they would pile up.
+            if reading is None or reading.done():
+                self._reading = Future()
+                threading.Thread(target=self._run, args=(self._reading,), name="scrape", daemon=True).start()
+                # After a slow one its figures are given: those of a very large fleet would never come otherwise.
+                reading = reading if reading is not None and self._was_slow else self._reading
+        try:
+            return reading.result(self._seconds)
+        except TimeoutError as error:
+            raise JournalUnavailableError(f"reading them takes longer than {self._seconds:g} seconds") from error
+
+    def _run(self, reading: Future[_T]) -> None:
+        began = self._clock.monotonic()
+        try:
+            found = self._read()
+        except BaseException as error:  # noqa: BLE001  # it is raised where the result is asked for
+            self._was_slow = self._clock.monotonic() - began > self._seconds
+            reading.set_exception(error)
+        else:
+            self._was_slow = self._clock.monotonic() - began > self._seconds
+            reading.set_result(found)
 
 
 class BulkHistogram:

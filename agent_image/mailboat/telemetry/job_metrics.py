@@ -10,12 +10,13 @@ from itertools import islice
 from typing import Final
 
 from mailboat.api.job_views import JobQueueView
+from mailboat.clock import Clock
 from mailboat.errors import MailboatError
 from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
 from mailboat.jobs.job_changes import Applied, Transition
 from mailboat.model.jobs import JobState
 from mailboat.telemetry import catalogue
-from mailboat.telemetry.families import OTHER, BulkHistogram, NamedCounts, Samples
+from mailboat.telemetry.families import OTHER, BulkHistogram, NamedCounts, Samples, TimedReading
 
 _MOST_QUEUES: Final = 200
 """Queues with metrics of their own; anyone who may change queues could make more of them."""
@@ -25,9 +26,9 @@ _UNKNOWN: Final = "unknown"
 class JobMetrics:
     """A contributor to scrapes. Safe to use from several threads."""
 
-    def __init__(self, queues: Callable[[], Sequence[JobQueueView]]) -> None:
+    def __init__(self, queues: Callable[[], Sequence[JobQueueView]], clock: Clock) -> None:
         """Nothing happened yet; `queues` is asked at each scrape."""
-        self._queues = queues
+        self._queues = TimedReading(queues, clock)
         self._wait_seconds: dict[str, BulkHistogram] = {}
         self._run_seconds: dict[str, BulkHistogram] = {}
         self._ended = {state: NamedCounts(_MOST_QUEUES) for state in JobState if state.final}
@@ -59,7 +60,7 @@ class JobMetrics:
     def collect(self, samples: Samples) -> None:
         """Add everything to a scrape; without gauges while the topic cannot be read."""
         try:
-            queues = self._queues()
+            queues = self._queues.result()
         except MailboatError:
             queues = ()
         for queue in islice(queues, _MOST_QUEUES):

@@ -202,6 +202,6 @@ def _seconds_of(text: str | None, now: datetime) -> float | None:
         return float(text.strip()[:10])
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter: of a time zone of years
         return None
     return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds())
