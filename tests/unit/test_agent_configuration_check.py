@@ -104,11 +104,26 @@ def test_a_sound_configuration_has_no_problems(tmp_path: Path) -> None:
             "agents.subscribers[0].staging.golden: edge-1 can't wait for itself",
         ),
         ({**EDGE, "staging": {"golden": "/"}}, "agents.subscribers[0].staging.golden: '/' is not an agent name"),
+        (
+            {**EDGE, "delivery": "shared", "target": "generations:edge-1"},
+            "agents.subscribers[0]: the pool edge-1 cannot share a generations: target",
+        ),
+        (
+            {**EDGE, "delivery": "shared", "hooks": {"after": ["purge"]}},
+            "agents.subscribers[0]: the members of the pool edge-1 call no hook after an import",
+        ),
     ],
 )
 def test_a_subscriber_that_can_not_be_meant_is_named(tmp_path: Path, one: dict[str, Any], problem: str) -> None:
     (text,) = found(tmp_path, agents=subscribers(one))
     assert text.startswith(problem)
+
+
+def test_rules_that_add_jobs_are_checked_one_by_one(tmp_path: Path) -> None:
+    rules = [{"add": "purge"}, {"add": "purge", "imported": "/a"}, {"add": "purge cdn", "imported": "/a"}]
+    neither, topic = found(tmp_path, jobs={"on": rules})
+    assert neither == "jobs.on[0]: needs either imported or distributed"
+    assert topic.startswith("jobs.on[2]: 'purge cdn' is not a job topic")
 
 
 @pytest.mark.parametrize("name", ["", "tree"])

@@ -24,7 +24,7 @@ from mailboat.config.documentation import commented_yaml, configuration_page
 from mailboat.config.parser import parse_document
 from mailboat.config.schema import json_schema
 from mailboat.config.section_keys import keys_of
-from mailboat.config.storage import JournalConfig, KafkaConfig, Secret
+from mailboat.config.storage import ConsumptionPolicy, JournalConfig, KafkaConfig, Secret
 
 SECTIONS = {name: type(getattr(Config(), name)) for name in encode_config(Config())}
 KEYS = [(section, key.name) for section, record in SECTIONS.items() for key in keys_of(record)]
@@ -149,6 +149,7 @@ def test_an_unknown_section_without_a_near_one_is_refused_with_all_that_are_know
         ({"limits": {"refuse_collisions": 1}}, "refuse_collisions is 1, but must be a boolean"),
         ({"subscriber": {"max_retries": -1}}, "max_retries is -1, the smallest allowed is 0"),
         ({"http": {"port": 65_536}}, "http.port is 65536, the largest allowed is 65535"),
+        ({"subscriber": {"announce_seconds": 30}}, "announce_seconds is 30, the largest allowed is 20"),
         ({"limits": {"max_entries": 2**53}}, "limits.max_entries is 9007199254740992, the largest allowed"),
         ({"limits": {"max_ratio": 10**400}}, "limits.max_ratio is 1000.*…, the largest allowed is 1000000000"),
         ({"limits": {"max_ratio": 1 << 20_000}}, "limits.max_ratio is a very large integer, the largest allowed"),
@@ -216,3 +217,10 @@ def test_one_mistake_of_a_file_names_its_line() -> None:
 def test_yaml_of_no_use_is_refused_shortly(text: str) -> None:
     with pytest.raises(ConfigInvalidError, match=r"^.{1,1000}$"):
         decode_config(parse_document(text, Path("c.yaml")).document)
+
+
+def test_a_bare_off_which_yaml_reads_as_false_is_a_choice() -> None:
+    document = read_yaml("retention: {consumption: {policy: off}}")
+    assert decode_config(document).retention.consumption.policy is ConsumptionPolicy.OFF
+    with pytest.raises(ConfigInvalidError, match="package_type is False, but must be one of tree, filevault"):
+        decode_config({"publisher": {"package_type": False}})

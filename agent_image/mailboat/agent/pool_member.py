@@ -21,37 +21,15 @@ from mailboat.agent.subscriber_process import (
 from mailboat.clock import Deadline
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
-from mailboat.content.locations import GENERATIONS, parse_target
-from mailboat.errors import UsageError
 from mailboat.model.identifiers import SlingId
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.pools.member import MemberSettings, PoolMember
-from mailboat.pools.shared_target import SharedTarget
+from mailboat.pools.shared_target import SharedTarget, check_shared
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Until
 
 if TYPE_CHECKING:
     from mailboat.agent.observability import Observability
-
-
-def check_shared(subscription: Subscription) -> None:
-    """Refuse what the members of a pool cannot do together. Raises: UsageError."""
-    name, target = subscription.name, parse_target(subscription.target)
-    if target.kind == GENERATIONS:
-        raise UsageError(
-            f"the pool {name} cannot share a generations: target: each package would become a generation of its own",
-            next_step="import into files:DIR or sqlite:FILE, or run one subscriber without --shared",
-        )
-    if subscription.staging is not None:
-        raise UsageError(
-            f"the pool {name} cannot wait for a golden subscriber",
-            next_step="remove `staging`, or run one subscriber without --shared",
-        )
-    if subscription.hooks.after:
-        raise UsageError(
-            f"the members of the pool {name} call no hook after an import",
-            next_step="add a job instead: jobs.on: [{imported: /**, add: TOPIC}] in the configuration",
-        )
 
 
 class PoolMemberProcess:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mailboat.config.decoder import ConfigInvalidError
-from mailboat.config.document import Config
-from mailboat.errors import MailboatError
+from mailboat.config.document import Config, JobRuleConfig
+from mailboat.errors import MailboatError, UsageError
 from mailboat.model.job_rules import JobRule
 
 
@@ -23,11 +23,16 @@ def job_rules(config: Config) -> JobRules:
     distributed: list[JobRule] = []
     for number, rule in enumerate(config.jobs.on):
         key = f"jobs.on[{number}]"
-        if (rule.imported is None) == (rule.distributed is None):
-            raise ConfigInvalidError(f"{key} needs either imported or distributed", key=key)
         try:
-            checked = JobRule(rule.imported or rule.distributed or "", rule.add, rule.key)
+            checked = checked_rule(rule)
         except MailboatError as error:
             raise ConfigInvalidError(f"{key}: {error.message}", next_step=error.next_step, key=key) from error
         (distributed if rule.imported is None else imported).append(checked)
     return JobRules(tuple(imported), tuple(distributed))
+
+
+def checked_rule(rule: JobRuleConfig) -> JobRule:
+    """Check one rule. Raises: UsageError, PathRefusedError."""
+    if (rule.imported is None) == (rule.distributed is None):
+        raise UsageError("needs either imported or distributed")
+    return JobRule(rule.imported or rule.distributed or "", rule.add, rule.key)

@@ -224,8 +224,10 @@ def _refuse_beyond(key: Declaration, value: object, path: str) -> None:
 
 
 def _decode_choice(kind: type[enum.StrEnum], value: object, path: str) -> enum.StrEnum:
+    # YAML 1.1 reads a bare `off` as false
+    text = "off" if value is False else str(value)
     try:
-        return kind(str(value))
+        return kind(text)
     except ValueError as error:
         raise _MistakeError(path, f"{path} is {_shown(value)}, but must be one of {', '.join(kind)}") from error
 

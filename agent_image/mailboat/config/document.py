@@ -304,7 +304,10 @@ class SubscriberConfig(Section):
         tuple[str, ...],
         Setting("Package types that mean the format `filevault`: the names of Sling's package builders."),
     ] = ("journal_filevault", "journal")
-    announce_seconds: Annotated[float, Setting("Interval of announcements while nothing changes.", minimum=0.1)] = 10.0
+    # the maximum is below what `queues/announced.py` takes for alive: a longer silence is that of a dead subscriber
+    announce_seconds: Annotated[
+        float, Setting("Interval of announcements without changes.", minimum=0.1, maximum=20)
+    ] = 10.0
     pieces: Annotated[PiecesConfig, Setting("Limits for packages in pieces.")] = field(default_factory=PiecesConfig)
     readiness: Annotated[ReadinessConfig, Setting("When the subscriber counts as ready to serve.")] = field(
         default_factory=ReadinessConfig

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from mailboat.composition.configured_jobs import checked_rule
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.event_receivers import receiver_mistakes
 from mailboat.composition.home import Home, line_of
@@ -24,6 +25,7 @@ from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, 
 from mailboat.config.document import (
     AgentsConfig,
     Config,
+    Delivery,
     Expose,
     PackageType,
     SubscriberAgentConfig,
@@ -36,6 +38,7 @@ from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 from mailboat.model.paths import parse_path
+from mailboat.pools.shared_target import check_shared
 from mailboat.retention.task import check_bounds
 
 _KEPT_AS_LONG: Final = (TopicRole.STATUS, TopicRole.COMMAND, TopicRole.EVENT)
@@ -98,6 +101,8 @@ def problems_of(home: Home) -> Iterator[Mistake]:
     yield from _format_problems("publisher.filevault_name", (config.publisher.filevault_name,))
     yield from _format_problems("subscriber.filevault_names", config.subscriber.filevault_names)
     yield from mistakes_of("publisher.name", parse_agent_name, config.publisher.name)
+    for number, rule in enumerate(config.jobs.on):
+        yield from mistakes_of(f"jobs.on[{number}]", checked_rule, rule)
     yield from _topic_problems(config)
     # what no agent asks for contradicts nothing
     if config.retention.consumption.policy is not ConsumptionPolicy.OFF or is_head_kept(config):
@@ -123,7 +128,10 @@ def _name_problems(agents: AgentsConfig) -> Iterator[Mistake]:
 def _subscriber_problems(
     key: str, one: SubscriberAgentConfig, agents: AgentsConfig, default: Expose
 ) -> Iterator[Mistake]:
-    yield from mistakes_of(f"{key}.target", parse_target, one.target)
+    of_target = list(mistakes_of(f"{key}.target", parse_target, one.target))
+    yield from of_target
+    if one.delivery is Delivery.SHARED and not of_target:
+        yield from mistakes_of(key, check_shared, one)
     if (one.expose or default) is Expose.BUILD and not one.target.startswith(f"{GENERATIONS}:"):
         yield Mistake(f"{key}.expose", f"{Expose.BUILD} takes a target generations:DIR, not {one.target}")
     for number, name in enumerate(one.follow):

@@ -14,8 +14,10 @@ from contextlib import closing, contextmanager
 from typing import Final, Protocol
 
 from mailboat.clock import Clock
+from mailboat.config.document import SubscriberAgentConfig
+from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.content.port import Target
-from mailboat.errors import TargetBusyError
+from mailboat.errors import TargetBusyError, UsageError
 from mailboat.model.identifiers import SlingId
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.workers import heartbeat
@@ -25,6 +27,26 @@ _SHORTEST_PAUSE_SECONDS: Final = 0.001
 _LONGEST_PAUSE_SECONDS: Final = 0.05
 _BEGIN: Final = "."
 """In a marker, between the instance and the number of the begin."""
+
+
+def check_shared(config: SubscriberAgentConfig) -> None:
+    """Refuse what the members of a pool cannot do together. Raises: UsageError."""
+    name = config.name
+    if parse_target(config.target).kind == GENERATIONS:
+        raise UsageError(
+            f"the pool {name} cannot share a generations: target: each package would become a generation of its own",
+            next_step="import into files:DIR or sqlite:FILE, or run one subscriber without --shared",
+        )
+    if config.staging is not None:
+        raise UsageError(
+            f"the pool {name} cannot wait for a golden subscriber",
+            next_step="remove `staging`, or run one subscriber without --shared",
+        )
+    if config.hooks.after:
+        raise UsageError(
+            f"the members of the pool {name} call no hook after an import",
+            next_step="add a job instead: jobs.on: [{imported: /**, add: TOPIC}] in the configuration",
+        )
 
 
 def instance_of(marker: str) -> SlingId:
