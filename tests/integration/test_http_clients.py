@@ -193,6 +193,14 @@ def test_a_body_that_is_too_large_is_refused_unread(control: FakeControl, serve:
     assert control.status().journal.next_offset == 0
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/api/docs", "/"])
+def test_a_stranger_s_body_is_neither_kept_nor_parsed(path: str, control: FakeControl, serve: Any, tokens: Any) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    answer = post(f"{url}{path}", json=["it", "would", "be", "parsed"])
+    assert (answer.status_code, answer.json()["where"]) == (413, {"limit": 0})
+    assert get(f"{url}{path}").status_code == 200
+
+
 def test_a_body_that_never_ends_is_refused_too(control: FakeControl, serve: Any) -> None:
     with connected(serve(control, SMALL).url) as endless:
         endless.sendall(
@@ -496,18 +504,21 @@ def test_a_token_is_rotated_by_writing_its_file(control: FakeControl, serve: Any
             before.status()
 
 
-def test_a_token_file_that_vanishes_leaves_its_token_as_it_was(
+def test_a_token_file_that_vanishes_leaves_its_token_as_it_was_and_others_are_rotated(
     control: FakeControl, serve: Any, tokens: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
     (tmp_path / "viewer").unlink()
-    with HttpControl(url, "token-of-viewer") as client:
+    (tmp_path / "editor").write_text("the new one\n")
+    with HttpControl(url, "token-of-viewer") as client, HttpControl(url, "token-of-editor") as leaked:
 
         def is_noticed() -> bool:
             assert client.status()
-            return any("tokens stay as they are" in record.getMessage() for record in caplog.records)
+            return any("a token stays as it is" in record.getMessage() for record in caplog.records)
 
         wait_until(is_noticed)
+        with pytest.raises(AccessDeniedError):
+            leaked.status()
     assert not any("token-of" in record.getMessage() for record in caplog.records)
 
 
@@ -517,6 +528,10 @@ def test_the_user_of_a_request_is_the_token_s_name(control: FakeControl, serve: 
     with HttpControl(url, "token-of-editor") as editor, HttpControl(url, "token-of-root") as root:
         assert editor.distribute("author", order).user_id == "editor"
         assert root.distribute("author", order).user_id == "somebody else"
+
+
+def test_a_client_may_be_given_more_time_than_a_socket_counts(control: FakeControl, serve: Any) -> None:
+    assert get(f"{serve(control, HttpConfig(request_seconds=1e9)).url}/api/v1/status").status_code == 200
 
 
 def test_without_tokens_only_this_machine_may_be_served() -> None:

@@ -136,6 +136,12 @@ def test_a_member_that_is_not_known_is_refused_with_a_suggestion(
     assert "there is no such member" in answer.json()["detail"]
 
 
+def test_a_member_of_an_inner_record_that_is_not_known_is_refused_without_a_suggestion(agent: httpx2.Client) -> None:
+    answer = agent.post("/api/v1/jobs", json={"jobs": [{"topic": "mail", "job": 1}]})
+    assert (answer.status_code, answer.json().get("next_step")) == (400, None)
+    assert answer.json()["detail"].startswith("body.jobs.0.job: there is no such member")
+
+
 @pytest.mark.parametrize(("kind", "said"), [(None, "missing"), ("application/x-www-form-urlencoded", "'application/x")])
 def test_a_body_that_is_not_declared_as_json_is_told_so(agent: httpx2.Client, kind: str | None, said: str) -> None:
     headers = {} if kind is None else {"Content-Type": kind}

@@ -6,10 +6,11 @@ import asyncio
 import gc
 import json
 import socket
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h11
 import pytest
@@ -25,7 +26,10 @@ from mailboat.api.problems import (
     read_problem,
     status_of,
 )
-from mailboat.config.document import HttpConfig
+from mailboat.clock import Clock, SystemClock
+from mailboat.config.decoder import ConfigInvalidError
+from mailboat.config.document import HttpConfig, TokenConfig
+from mailboat.config.storage import Secret
 from mailboat.control.journal_archive import message_view
 from mailboat.errors import (
     JournalUnavailableError,
@@ -35,11 +39,12 @@ from mailboat.errors import (
     UntrustedInputError,
     UsageError,
 )
-from mailboat.http.access import is_cross_site, is_from_here, is_loopback, token_of
+from mailboat.http.access import TokenBook, is_cross_site, is_from_here, is_loopback, token_of
 from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.bodies import is_json, json_fault
 from mailboat.http.connections import GuardedProtocol, StrictConnection, displaced, guarded_protocol
 from mailboat.http.gate import RESERVED, Gate
+from mailboat.http.long_poll import Wait, settled
 from mailboat.http.rates import MAX_CALLERS, RateLimiter, network_of
 from mailboat.http.server import _listen, _QuietServer, _uvicorn_config
 from mailboat.http.sling_documents import Selected, selected, time_text
@@ -48,7 +53,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.telemetry.meters import RequestRecorder
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.wait import PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 from starlette.responses import PlainTextResponse
 from uvicorn.server import ServerState
 
@@ -342,6 +347,8 @@ def test_the_guarded_protocol_is_called_by_uvicorn() -> None:
         ("Basic eDphOmI=", "a:b"),
         ("Basic eA==", None),
         ("Basic /w==", None),
+        ("Bearer sch\u00c3\u00b6n", "schön"),
+        ("Bearer \u00ff", "\u00ff"),
         ("Digest abc", None),
         ("", None),
     ],
@@ -432,6 +439,7 @@ def test_half_characters_are_found_and_whole_ones_are_not(document: Any) -> None
         ('{"a": "ä"}'.encode("latin-1"), "it is not UTF-8: byte 7 is wrong"),
         (b'{"a": NaN}', "NaN is not a JSON number"),
         (b'{"a": -Infinity}', "-Infinity is not a JSON number"),
+        (b'{"a": 1e308, "b": -1e999}', "-1e999 is too large for a number"),
         (b"[" * 100_000, "it is nested too deeply"),
         (b'{"a": 1', "it is not JSON: Expecting ',' delimiter (line 1, column 8)"),
         (b"1" * 5000, "Exceeds the limit"),
@@ -534,3 +542,33 @@ def test_connection_that_is_accepted_while_the_server_ends_is_closed(turns: int)
         client.settimeout(PATIENCE_SECONDS)
         assert client.recv(1) == b""
     gc.collect()  # a transport that nothing closed warns, and fails the test
+
+
+class Waiting(NamedTuple):
+    """See `WaitingPorts`."""
+
+    clock: Clock
+    stopping: threading.Event
+
+
+def test_a_wait_ends_with_the_connection_of_its_caller() -> None:
+    looks: list[int] = []
+
+    def look() -> int:
+        looks.append(1)
+        return len(looks)
+
+    async def is_gone() -> bool:
+        return len(looks) == 3
+
+    ports = Waiting(SystemClock(), threading.Event())
+    assert asyncio.run(settled(ports, look, lambda _: False, Wait(LONG_WAIT_SECONDS, is_gone))) == 3
+
+
+def test_a_token_that_no_header_can_carry_is_refused(tmp_path: Path) -> None:
+    for text in ("secret\n\n", " secret", "sec\tret"):
+        (tmp_path / "ci").write_text(text)
+        tokens = [TokenConfig("ci", Secret(file="ci"))]
+        with pytest.raises(ConfigInvalidError, match=r"http\.tokens\[0\]\.token is not a token") as caught:
+            TokenBook(tokens, tmp_path, ManualClock())
+        assert "secret" not in str(caught.value)

@@ -70,7 +70,8 @@ class TokenBook:
         """Read all tokens; relative files are relative to `folder`.
 
         Raises:
-            ConfigInvalidError: A token is missing, or two entries hold the same one, so the caller would be ambiguous.
+            ConfigInvalidError: A token is missing or no header can carry it, or two entries hold the same one, so the
+                caller would be ambiguous.
         """
         self._tokens = tokens
         self._folder = folder
@@ -78,7 +79,8 @@ class TokenBook:
         self._looked = clock.monotonic()
         # before the files are read: one that changes meanwhile has another stamp at the next look, and is read again
         self._stamps = self._file_stamps()
-        self._callers = self._digests()
+        self._digests = [self._digest_of(number) for number in range(len(tokens))]
+        self._callers = self._callers_of(self._digests)
 
     @property
     def is_empty(self) -> bool:
@@ -97,27 +99,45 @@ class TokenBook:
         return found
 
     def _read_again(self) -> None:
-        """Take over what files hold now. A file that can't be read leaves the tokens as they were."""
+        """Take over what files hold now. One that can't be read leaves its token as it was, and stops no other."""
         if self._clock.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = self._clock.monotonic()
         stamps = self._file_stamps()
         if stamps == self._stamps:
             return
+        digests, mistakes = list(self._digests), list[ConfigInvalidError]()
+        for number in range(len(digests)):
+            try:
+                digests[number] = self._digest_of(number)
+            except ConfigInvalidError as error:
+                mistakes.append(error)
         try:
-            self._callers = self._digests()
+            self._callers, self._digests = self._callers_of(digests), digests
         except ConfigInvalidError as error:
-            # the stamps stay old, too: the next look tries again, also where only the file's permissions change
-            _LOG.warning("tokens stay as they are: %s", error)
-        else:
+            mistakes.append(error)
+        for mistake in mistakes:
+            _LOG.warning("a token stays as it is: %s", mistake)
+        # else the stamps stay old: the next look tries again, also where only the file's permissions change
+        if not mistakes:
             self._stamps = stamps
             _LOG.info("tokens were read again")
 
-    def _digests(self) -> dict[bytes, Caller]:
+    def _digest_of(self, number: int) -> bytes:
+        key = f"http.tokens[{number}].token"
+        token = read_secret(self._tokens[number].token, key, self._folder)
+        # a blank line at the end of a file, for example: no request could ever match
+        if not token.isprintable() or token != token.strip():
+            raise ConfigInvalidError(
+                f"{key} is not a token: it has a control character, or a space at an end",
+                next_step="write the token alone into its file; one newline may follow",
+                key=key,
+            )
+        return hashlib.sha256(token.encode()).digest()
+
+    def _callers_of(self, digests: Sequence[bytes]) -> dict[bytes, Caller]:
         found: dict[bytes, Caller] = {}
-        for number, one in enumerate(self._tokens):
-            token = read_secret(one.token, f"http.tokens[{number}].token", self._folder)
-            digest = hashlib.sha256(token.encode()).digest()
+        for number, (one, digest) in enumerate(zip(self._tokens, digests, strict=True)):
             if digest in found:
                 raise ConfigInvalidError(f"http.tokens: {found[digest].name} and {one.name} are the same token")
             found[digest] = Caller(one.name, frozenset(one.verbs), paths=_patterns_of(one, f"http.tokens[{number}]"))
@@ -156,7 +176,7 @@ def token_of(authorization: str) -> str | None:
     """
     scheme, _, rest = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
-        return rest.strip() or None
+        return _utf8(rest.strip()) or None
     if scheme.lower() == "basic":
         try:
             decoded = base64.b64decode(rest.strip(), validate=True).decode()
@@ -164,6 +184,14 @@ def token_of(authorization: str) -> str | None:
             return None
         return decoded.partition(":")[2] or None
     return None
+
+
+def _utf8(text: str) -> str:
+    """The text of a header, which comes as Latin-1; as it is where its bytes are not UTF-8."""
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeError:
+        return text
 
 
 def check_access(config: HttpConfig, folder: Path) -> None:

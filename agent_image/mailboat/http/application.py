@@ -152,7 +152,7 @@ def _said_of(mistake: Mapping[str, Any]) -> str:
 def _near_member(request: Request, mistakes: Sequence[Mapping[str, Any]]) -> str | None:
     """What the first unknown member of the body was meant to be, as far as that can be guessed."""
     unknown = next((mistake for mistake in mistakes if mistake["type"] == _UNKNOWN), None)
-    if unknown is None:
+    if unknown is None or len(unknown["loc"]) > len(("body", "member")):  # the names of inner records are not known
         return None
     kind = request.scope["route"].body_field.field_info.annotation
     record = next(arg for arg in (kind, *get_args(kind)) if is_dataclass(arg))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import Counter
 from typing import Any, Final, NoReturn
 
@@ -81,7 +82,10 @@ def json_fault(body: bytes) -> str | None:
     the last), lone surrogates, NaN and infinities.
     """
     try:
-        document = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_members, parse_constant=_refuse_constant)
+        text = body.decode("utf-8-sig")
+        document = json.loads(
+            text, object_pairs_hook=_members, parse_constant=_refuse_constant, parse_float=_finite_number
+        )
         # The parser accepts lone surrogates; only encoding refuses them.
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
@@ -103,6 +107,13 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"it has the member {name[:_SHOWN_NAME]!r} twice")
     return found
+
+
+def _finite_number(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:_SHOWN_NAME]} is too large for a number")
+    return number
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -141,7 +141,8 @@ class Gate:
         await problem_answer(problem)(scope, receive, answer)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        limit = self._config.max_body_bytes
+        # Open paths take no body: a stranger's would cost memory, and time to parse, whatever its rate.
+        limit = self._config.max_body_bytes if answer.call.caller is not None else 0
         try:
             body = await read_body(scope, receive, limit, self._config.request_seconds)
         except ClientGoneError:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
@@ -33,11 +33,16 @@ class WaitingPorts(Protocol):
         """Set when waiting calls should answer with what they know."""
 
 
-async def settled(
-    ports: WaitingPorts, look: Callable[[], T], is_settled: Callable[[T], bool], wait_seconds: float
-) -> T:
-    """What `look` gives once it is settled, or at the timeout, or when the agent stops. Raises: as `look`."""
-    ends = ports.clock.monotonic() + wait_seconds
+class Wait(NamedTuple):
+    """How long a caller waits, and whether its connection is gone."""
+
+    seconds: float
+    is_gone: Callable[[], Awaitable[bool]]
+
+
+async def settled(ports: WaitingPorts, look: Callable[[], T], is_settled: Callable[[T], bool], wait: Wait) -> T:
+    """What `look` gives once it is settled, at the timeout, or when agent or caller go. Raises: as `look`."""
+    ends = ports.clock.monotonic() + wait.seconds
     pause = _FIRST_PAUSE_SECONDS
     while True:
         seen = await run_in_threadpool(look)
@@ -45,4 +50,7 @@ async def settled(
         if is_settled(seen) or left <= 0.0 or ports.stopping.is_set():
             return seen
         await asyncio.sleep(min(pause, left))
+        # the limit of connections bounds the waits only if none outlives its connection
+        if await wait.is_gone():
+            return seen
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -26,6 +26,7 @@ from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
 from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.examples import PROBLEMS
+from mailboat.http.long_poll import Wait
 from mailboat.http.probes import ProbePorts
 from mailboat.telemetry.memory_accounts import MemoryAccounts
 
@@ -103,7 +104,7 @@ QueueNameText = Annotated[
     str,
     Path(description="The queue's name, or its subscriber's.", max_length=LONGEST_NAME, examples=["edge-1"]),
 ]
-WaitSeconds = Annotated[
+_WaitSeconds = Annotated[
     float,
     Query(
         alias="wait",
@@ -113,6 +114,13 @@ WaitSeconds = Annotated[
         allow_inf_nan=False,
     ),
 ]
+
+
+async def _wait_of(request: Request, wait: _WaitSeconds = 0.0) -> Wait:
+    return Wait(wait, request.is_disconnected)
+
+
+CallerWait = Annotated[Wait, Depends(_wait_of)]
 
 
 NEXT_PAGE: Final = {"Link": 'Link to the next page, as `<PATH>; rel="next"`; not sent with the last page.'}

@@ -31,6 +31,7 @@ _KEEP_ALIVE_SECONDS: Final = 5
 _MAX_HEAD_BYTES: Final = 32 * 1024
 _BACKLOG: Final = 128
 _START_SECONDS: Final = 10.0
+_LONGEST_MS: Final = 2**31 - 1  # of a socket option: 24 days
 
 
 class PortTakenError(UsageError):
@@ -185,7 +186,7 @@ def _listen(config: HttpConfig) -> socket.socket:
     try:
         # a restart must not wait for connections in TIME_WAIT
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        unanswered_ms = int(config.request_seconds * 1000)
+        unanswered_ms = min(int(config.request_seconds * 1000), _LONGEST_MS)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms)  # connections inherit it (tcp(7))
         made.bind(address)
         made.listen(_BACKLOG)

@@ -51,7 +51,7 @@ from mailboat.http.bodies import is_json
 from mailboat.http.error_answers import HANDLERS, answer_error, undeclared_body
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.gate import Gate
-from mailboat.http.long_poll import settled
+from mailboat.http.long_poll import Wait, settled
 from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, index_page, with_ports
 from mailboat.operations.stored_snapshots import snapshot_views
 
@@ -203,7 +203,7 @@ def _command(own: OwnSubscribers, waiting: _Waiting, command: _Command) -> Route
             if not 0 <= order.wait_seconds <= LONGEST_WAIT_SECONDS:
                 raise UsageError(f"body.wait_seconds: expected 0 to {LONGEST_WAIT_SECONDS:g} seconds")
         sent = await run_in_threadpool(command.send, own, request.path_params, order)
-        views = await _outcome(waiting, sent, order.wait_seconds)
+        views = await _outcome(waiting, sent, Wait(order.wait_seconds, request.is_disconnected))
         call.concerns(_subject_of(views))
         document = document_of(views)
         return json_answer(document if command.answers_list else document[0], HTTPStatus.ACCEPTED)
@@ -234,19 +234,19 @@ def _sent(own: OwnSubscribers, waiting: _Waiting, path: str) -> Route:
 
     async def answer(request: Request) -> Response:
         _admit(request, route, Verb.VIEW, ("wait",))
-        seconds = _wait_of(request)
+        wait = Wait(_wait_of(request), request.is_disconnected)
         command_id = request.path_params["command_id"]
-        views = await _outcome(waiting, own.command(command_id), seconds)
+        views = await _outcome(waiting, own.command(command_id), wait)
         return json_answer(document_of(next(view for view in views if view.id == command_id)))
 
     route = Route(f"{PREFIX}{path}", answer)
     return route
 
 
-async def _outcome(waiting: _Waiting, sent: SentCommands, seconds: float) -> list[CommandView]:
-    """Commands with the answers that came within so many seconds. Raises: JournalUnavailableError."""
+async def _outcome(waiting: _Waiting, sent: SentCommands, wait: Wait) -> list[CommandView]:
+    """Commands with the answers that came within the wait. Raises: JournalUnavailableError."""
     try:
-        return await settled(waiting, sent.look, are_answered, seconds)
+        return await settled(waiting, sent.look, are_answered, wait)
     finally:
         # also when the caller hangs up: commands may stay without an answer, and each would keep a reader open
         await run_in_threadpool(sent.rest)

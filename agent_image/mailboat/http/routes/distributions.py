@@ -17,10 +17,10 @@ from mailboat.http.examples import BUILD, DISTRIBUTION, PLAN
 from mailboat.http.long_poll import settled
 from mailboat.http.ports import (
     NEXT_PAGE,
+    CallerWait,
     CurrentCall,
     Ports,
     PublisherName,
-    WaitSeconds,
     operation,
     with_headers,
 )
@@ -136,7 +136,7 @@ def list_distributions(
 
 @router.get("/{name:path}", **operation(Verb.VIEW, "Get a distribution", example=DISTRIBUTION, also=(404,)))
 async def distribution(
-    publisher: PublisherName, name: DistributionId, ports: Ports, wait: WaitSeconds = 0.0
+    publisher: PublisherName, name: DistributionId, ports: Ports, wait: CallerWait
 ) -> DistributionView:
     """With `wait`, the response is sent as soon as all subscribers have an outcome."""
     return await settled(ports, lambda: ports.control.distribution(publisher, name), is_settled, wait)

@@ -13,7 +13,7 @@ from mailboat.api.records import CommandView, GivenUpPage
 from mailboat.config.document import Verb
 from mailboat.http.examples import COMMAND, GIVEN_UP
 from mailboat.http.list_pages import MaxItems, PageToken, link_next
-from mailboat.http.long_poll import settled
+from mailboat.http.long_poll import Wait, settled
 from mailboat.http.ports import (
     NEXT_PAGE,
     CurrentCall,
@@ -55,7 +55,7 @@ def list_errors(
 @router.post(
     "/redrive", **operation(Verb.CLEAR, "Redrive a failed package", example=[COMMAND], also=(404, 409), status=202)
 )
-async def redrive(order: RedriveOrder, ports: Ports, call: CurrentCall) -> Sequence[CommandView]:
+async def redrive(order: RedriveOrder, ports: Ports, call: CurrentCall, request: Request) -> Sequence[CommandView]:
     """One command for each package; each is `sent` until its subscriber says `done` or `refused`."""
     call.concerns({"subscriber": order.subscriber, "offsets": list(order.offsets[:10])})
     sent = await run_in_threadpool(ports.control.redrive, order.subscriber, order.offsets)
@@ -66,4 +66,5 @@ async def redrive(order: RedriveOrder, ports: Ports, call: CurrentCall) -> Seque
     def look() -> Sequence[CommandView]:
         return [ports.control.command(command.publisher or None, command.id) for command in sent]
 
-    return await settled(ports, look, lambda seen: all(map(is_answered, seen)), order.wait_seconds)
+    wait = Wait(order.wait_seconds, request.is_disconnected)
+    return await settled(ports, look, lambda seen: all(map(is_answered, seen)), wait)

@@ -20,6 +20,7 @@ from mailboat.http.access import LOCAL
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.examples import CALLER, FORGOTTEN, HISTORY, PUBLISHER, STATUS, SUBSCRIBER, SUSPENDED
 from mailboat.http.list_pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
+from mailboat.http.long_poll import Wait
 from mailboat.http.ports import (
     NEXT_PAGE,
     CurrentCall,
@@ -115,12 +116,16 @@ def show_subscriber_history(subscriber: SubscriberNameText, ports: Ports, instan
     **operation(Verb.CLEAR, "Suspend the imports of a subscriber", example=SUSPENDED, also=(404,), status=202),
 )
 async def suspend_subscriber(
-    subscriber: QueueNameText, ports: Ports, call: CurrentCall, order: SubscriberSuspendOrder | None = None
+    subscriber: QueueNameText,
+    ports: Ports,
+    call: CurrentCall,
+    request: Request,
+    order: SubscriberSuspendOrder | None = None,
 ) -> CommandView:
     """The subscriber imports nothing more once it has answered `done`; it keeps its position through restarts."""
     asked = SubscriberSuspendOrder() if order is None else order
     sent = await run_in_threadpool(ports.control.suspend, subscriber, asked.seconds)
-    return await answered(ports, call, sent, asked.wait_seconds)
+    return await answered(ports, call, sent, Wait(asked.wait_seconds, request.is_disconnected))
 
 
 @router.post(
@@ -128,12 +133,12 @@ async def suspend_subscriber(
     **operation(Verb.CLEAR, "Resume the imports of a subscriber", example=SUSPENDED, also=(404,), status=202),
 )
 async def resume_subscriber(
-    subscriber: QueueNameText, ports: Ports, call: CurrentCall, order: ResumeOrder | None = None
+    subscriber: QueueNameText, ports: Ports, call: CurrentCall, request: Request, order: ResumeOrder | None = None
 ) -> CommandView:
-    """Also where nothing is suspended. A package that waits for its next attempt is tried at once."""
+    """Where nothing is suspended nothing changes. A package whose pause the suspension ended is tried at once."""
     asked = ResumeOrder() if order is None else order
     sent = await run_in_threadpool(ports.control.resume, subscriber)
-    return await answered(ports, call, sent, asked.wait_seconds)
+    return await answered(ports, call, sent, Wait(asked.wait_seconds, request.is_disconnected))
 
 
 @router.delete(

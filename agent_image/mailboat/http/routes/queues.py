@@ -15,15 +15,15 @@ from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
 from mailboat.http.examples import COMMAND, QUEUE, QUEUE_PAGE
 from mailboat.http.list_pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
-from mailboat.http.long_poll import settled
+from mailboat.http.long_poll import Wait, settled
 from mailboat.http.ports import (
     NEXT_PAGE,
     ApiPorts,
+    CallerWait,
     CurrentCall,
     Ports,
     PublisherName,
     QueueNameText,
-    WaitSeconds,
     operation,
     with_headers,
 )
@@ -93,13 +93,18 @@ def show_queue(
     "/queues/{name}/clear", **operation(Verb.CLEAR, "Clear a queue", example=COMMAND, also=(404, 409), status=202)
 )
 async def clear_queue(
-    publisher: PublisherName, name: QueueNameText, ports: Ports, call: CurrentCall, order: ClearOrder | None = None
+    publisher: PublisherName,
+    name: QueueNameText,
+    ports: Ports,
+    call: CurrentCall,
+    request: Request,
+    order: ClearOrder | None = None,
 ) -> CommandView:
     """The command is durable when answered; the subscriber obeys also while a package is stuck in its pauses."""
     asked = ClearOrder() if order is None else order
     call.concerns({"publisher": publisher, "queue": name, "max_items": asked.max_items})
     sent = await run_in_threadpool(ports.control.clear, publisher, name, asked.max_items)
-    return await answered(ports, call, sent, asked.wait_seconds)
+    return await answered(ports, call, sent, Wait(asked.wait_seconds, request.is_disconnected))
 
 
 @router.delete(
@@ -111,7 +116,7 @@ async def remove_items(
     ports: Ports,
     call: CurrentCall,
     ids: ItemIds,
-    wait: WaitSeconds = 0.0,
+    wait: CallerWait,
 ) -> CommandView:
     """A single id must be the head's; several ids remove everything up to the largest, as in Sling."""
     call.concerns({"publisher": publisher, "queue": name, "items": len(ids)})
@@ -120,9 +125,7 @@ async def remove_items(
 
 
 @commands.get("/commands/{command_id}", **operation(Verb.VIEW, "Get a command", example=COMMAND, also=(404,)))
-async def show_command(
-    publisher: PublisherName, command_id: CommandId, ports: Ports, wait: WaitSeconds = 0.0
-) -> CommandView:
+async def show_command(publisher: PublisherName, command_id: CommandId, ports: Ports, wait: CallerWait) -> CommandView:
     """A command is `sent` until its subscriber says `done` or `refused`."""
     return await settled(ports, lambda: ports.control.command(publisher, command_id), is_answered, wait)
 
@@ -130,7 +133,7 @@ async def show_command(
 @commands_to_subscribers.get(
     "/commands/{command_id}", **operation(Verb.VIEW, "Get a command", example=COMMAND, also=(404,))
 )
-async def show_subscriber_command(command_id: CommandId, ports: Ports, wait: WaitSeconds = 0.0) -> CommandView:
+async def show_subscriber_command(command_id: CommandId, ports: Ports, wait: CallerWait) -> CommandView:
     """A command that is about packages of all publishers: `suspend`, `resume`."""
     return await settled(ports, lambda: ports.control.command(None, command_id), is_answered, wait)
 
@@ -140,11 +143,9 @@ def is_answered(view: CommandView) -> bool:
     return view.state != "sent"
 
 
-async def answered(ports: ApiPorts, call: CurrentCall, sent: CommandView, wait_seconds: float) -> CommandView:
+async def answered(ports: ApiPorts, call: CurrentCall, sent: CommandView, wait: Wait) -> CommandView:
     """The command once its subscriber has answered it, or at the timeout."""
     call.concerns({"verb": sent.verb, "subscriber": sent.subscriber, "command": sent.id, "offset": sent.offset})
-    if is_answered(sent) or wait_seconds <= 0.0:
+    if is_answered(sent) or wait.seconds <= 0.0:
         return sent
-    return await settled(
-        ports, lambda: ports.control.command(sent.publisher or None, sent.id), is_answered, wait_seconds
-    )
+    return await settled(ports, lambda: ports.control.command(sent.publisher or None, sent.id), is_answered, wait)
