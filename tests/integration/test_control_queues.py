@@ -263,7 +263,8 @@ class TestClear:
         assert harbour.commands() == []
 
     @pytest.mark.parametrize(
-        ("items", "last"), [(["package-0@2"], 2), (["package-0@4", "package-0@3"], 4), (["package-0@5"] * 2, 5)]
+        ("items", "last"),
+        [(["package-0@2"], 2), (["package-0@4", "package-0@3"], 4), (["package-0@5", "package-0@2"], 5)],
     )
     def test_items_are_removed_with_all_before_the_last_of_them(
         self, service: ControlService, edge: PlayedSubscriber, items: list[str], last: int
