@@ -391,7 +391,7 @@ def test_what_no_agent_answers_counts_as_no_answer(answer: tuple[int, str, bytes
 
 
 @pytest.mark.parametrize(
-    ("wished", "pause"), [("0.001", 1.0), ("-5", 1.0), ("7", 7.0), ("1e9", 60.0), ("1e999", None), ("NaN", None)]
+    ("wished", "pause"), [("0.001", 1.0), ("-5", None), ("7", 7.0), ("600", 60.0), ("1e999", None), ("NaN", None)]
 )
 def test_an_agent_is_asked_again_neither_at_once_nor_never(wished: str, pause: float | None) -> None:
     body = f'{{"title": "Throttled", "retry_after_seconds": {wished}}}'
