@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 import threading
 import tracemalloc
@@ -395,6 +396,9 @@ class TestSqlite:
                     blob.unlink()
             (node,) = content_of(target)
             assert node.data is not None
+            with pytest.raises(BlobMissingError):
+                node.data.open()
+            shutil.rmtree(tmp_path / "c.db.blobs")  # as in a copy of the database alone
             with pytest.raises(BlobMissingError):
                 node.data.open()
 

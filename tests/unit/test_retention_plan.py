@@ -238,3 +238,10 @@ def test_a_record_from_the_future_ages_as_those_that_follow_it(seen_ms: int) -> 
     marks.see([record(0), record(1, NOW_MS + 9000 * HOUR_MS), record(2)], Offset(3), seen_ms)
     marks.see([record(3, NOW_MS + HOUR_MS)], Offset(4), NOW_MS + HOUR_MS)
     assert marks.newest_older_than(NOW_MS + HOUR_MS + 1) == 4
+
+
+def test_records_keep_their_time_although_the_clock_of_the_reader_is_behind() -> None:
+    marks = LogMarks(Offset(0))
+    marks.see([record(0), record(1, NOW_MS + HOUR_MS)], Offset(2), NOW_MS - 240 * HOUR_MS)
+    assert marks.newest_older_than(NOW_MS) is None
+    assert marks.newest_older_than(NOW_MS + HOUR_MS + 1) == 2

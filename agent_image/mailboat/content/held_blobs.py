@@ -46,7 +46,7 @@ class HeldBlobs:
         """A stream that checks what it reads. Raises: BlobMissingError, BlobCorruptError."""
         # The target may be another user's, of whom this one may read the blobs alone.
         store = DirectoryBlobStore(self._folder, SystemClock(), is_reader=True)
-        found = store.stat(digest)
+        found = store.stat(digest) if self._folder.is_dir() else None
         if found is None:
             raise BlobMissingError(f"{self._folder} lacks the blob {digest.hex()} that a node names")
         return store.open(digest, found.length_bytes)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -92,7 +93,7 @@ def document_of(call: Call) -> bytes:
 def payload_value(payload: bytes) -> object:
     """A payload as programs read it: its JSON value, else a string."""
     try:
-        value = json.loads(payload, parse_constant=_refuse_constant) if payload else None
+        value = json.loads(payload, parse_constant=_refuse_constant, parse_float=_finite) if payload else None
         if b"\\" in payload or not payload.isascii():
             # The parser accepts half of a surrogate pair, which no answer and no command could get.
             json.dumps(value, ensure_ascii=False).encode()
@@ -100,6 +101,12 @@ def payload_value(payload: bytes) -> object:
         return payload.decode(errors="replace")
     else:
         return value
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return number
 
 
 def _refuse_constant(name: str) -> NoReturn:
