@@ -28,7 +28,7 @@ from resources_page import resources_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-EXPLANATIONS = "../agent_image/mailboat/http/static/explanations.json"
+EXPLANATIONS = "../agent_image/mailboat/api/dashboard/explanations.json"
 """What `mailboat explain` and the dashboard show of an error, as seen from `docs`."""
 EVERYWHERE = {"home", "verbose", "help", "output", "token_file", "url"}
 """Options that every command has, or all but a few."""

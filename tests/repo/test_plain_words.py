@@ -76,7 +76,7 @@ PAGES = (
     "crds",
     "examples",
     "proto",
-    "agent_image/mailboat/http/static",
+    "agent_image/mailboat/api/dashboard",
 )
 """Files for users, and folders of them."""
 

@@ -14,7 +14,7 @@ from mailboat.api.dashboard_files import dashboard_answer
 from mailboat.cli.program import build_app
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = "".join(script.read_text() for script in sorted((ROOT / "agent_image/mailboat/http/static").glob("*.js")))
+SCRIPTS = "".join(script.read_text() for script in sorted((ROOT / "agent_image/mailboat/api/dashboard").glob("*.js")))
 COMMANDS = {
     "DROP": ["queues clear", "queues remove"],
     "FORGET": ["subscribers forget"],

@@ -14,7 +14,7 @@ from typing import Final
 
 from mailboat.api.confirmations import confirmations_module
 
-_FOLDER: Final = Path(__file__).parent.parent / "http" / "static"
+_FOLDER: Final = Path(__file__).with_name("dashboard")
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
 # All that the files need, of agents and of the operator. `http/reference.py` has the policy of the API's own page.
 _HEADERS: Final = MappingProxyType(

@@ -21,7 +21,7 @@ from mailboat.cli.session import Session
 from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.errors import UsageError
 
-_CATALOGUE: Final = "http/static/explanations.json"
+_CATALOGUE: Final = "api/dashboard/explanations.json"
 """Within the package."""
 
 _SIMILAR: Final = 0.75
