@@ -26,7 +26,7 @@ from mailboat.errors import (
 )
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
-from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.model.identifiers import Offset, TopicName

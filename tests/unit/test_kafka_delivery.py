@@ -17,7 +17,7 @@ from mailboat.errors import (
 )
 from mailboat.journal import kafka_appender
 from mailboat.journal.kafka_appender import KafkaAppender, _Client, _Outcome
-from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import TopicName

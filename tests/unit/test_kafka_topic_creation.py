@@ -10,7 +10,7 @@ from mailboat.clock import SystemClock
 from mailboat.config.storage import KafkaConfig
 from mailboat.errors import JournalUnavailableError, TopicMissingError
 from mailboat.journal import kafka_topics
-from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import KafkaTopics, TopicState
 from mailboat.model.identifiers import TopicName

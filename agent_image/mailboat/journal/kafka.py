@@ -25,7 +25,7 @@ from mailboat.errors import (
     TopicMissingError,
 )
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
-from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_reader import KafkaLookup, KafkaReader, KafkaReaderSettings
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import KafkaTopics, differences_of

@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import AppendUncertainError, MailboatError
+from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_errors import DECISIONS, client_failed, error_of, mapped
-from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings, producer_options
 from mailboat.journal.kafka_topics import PARTITION
 from mailboat.journal.port import NewRecord

@@ -20,8 +20,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from mailboat.clock import Clock, Deadline
 from mailboat.config.topic_settings import ROOM_BYTES
 from mailboat.errors import JournalUnavailableError, PositionOutOfRangeError, TopicMissingError
+from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, client_failed, error_of, mapped
-from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings, consumer_options
 from mailboat.journal.kafka_topics import PARTITION, KafkaTopics
 from mailboat.journal.port import Headers, ReadLimits, Record, RecordBatch

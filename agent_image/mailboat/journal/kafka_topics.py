@@ -24,8 +24,8 @@ from mailboat.clock import Clock, Deadline
 from mailboat.config.storage import KafkaTlsConfig
 from mailboat.config.topic_settings import MIN_INSYNC
 from mailboat.errors import JournalUnavailableError, MailboatError, TopicMissingError, UsageError
+from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, is_distrust, kind_of, mapped
-from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings, client_options, consumer_options
 from mailboat.journal.port import TopicDifference
 from mailboat.journal.refusals import out_of_range, topic_missing

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from confluent_kafka import KafkaError
-from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.testing.clocks import ManualClock
 
 
