@@ -39,11 +39,11 @@ from mailboat.http.routes import (
     error_queue,
     job_requests,
     job_schedules,
-    log,
-    members,
+    journal,
     probe_operations,
     queues,
     sling,
+    status,
 )
 
 _SHOWN_MISTAKES: Final = 3
@@ -51,14 +51,15 @@ _UNKNOWN: Final = "unexpected_keyword_argument"
 """What the framework calls a member that a record does not have."""
 
 _ROUTERS: Final = (
-    members.router,
+    status.router,
     distributions.router,
     distributions.builds,
     queues.router,
     error_queue.router,
+    # before `/jobs/{job}`, which would take `schedules` for a job: the first route that matches answers
     job_schedules.router,
     job_requests.router,
-    log.router,
+    journal.router,
     blob_store.router,
     probe_operations.router,
     sling.router,

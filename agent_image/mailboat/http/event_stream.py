@@ -3,7 +3,7 @@
 A client is a place in the feed's buffer and one request that is not answered to its end. What it is sent is encoded and
 compressed once for all clients at that place. Its memory is bounded by the transport: a client that does not read is
 not written to, and `connections.py` closes it when that lasts. One that reads too slowly gets a final event, and is
-disconnected. Used on the event loop only. Called by `routes/members.py`.
+disconnected. Used on the event loop only. Called by `routes/status.py`.
 """
 
 from __future__ import annotations
