@@ -390,7 +390,7 @@ def test_a_journal_that_does_not_manage_topics_creates_none(missing: tuple[str, 
 
 def topic_child(role: str, reason: str) -> Any:
     wish = made("Topic", f"main-{role}", {"journalRef": {"name": "main"}, "role": role})
-    plan = plan_topic_status(wish, None, None, stalled(reason, f"{role} is not ours"), NOW)
+    plan = plan_topic_status(wish, stalled(reason, f"{role} is not ours"), NOW)
     return {"metadata": {"ownerReferences": [{"controller": True, "uid": "uid-main"}]}, "status": plan.status}
 
 
@@ -753,13 +753,13 @@ def test_a_value_that_brokers_show_in_another_form_is_no_drift(key: str, wanted:
 
 def test_a_status_with_control_characters_from_outside_is_written_once() -> None:
     wish = topic()
-    first = plan_topic_status(wish, None, None, stalled("BrokersRefused", "\x1b[31mno\x00\ud800"), NOW)
+    first = plan_topic_status(wish, stalled("BrokersRefused", "\x1b[31mno\x00\ud800"), NOW)
     assert first.status is not None
     metadata = {"name": "orders", "namespace": "shop", "uid": "uid-orders", "generation": 1}
     manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Topic", "metadata": metadata}
     spec = {"journalRef": {"name": "main"}, "topicName": "orders"}
     read: Any = decode({**manifest, "spec": spec, "status": dict(first.status)})
-    again = plan_topic_status(read, None, None, stalled("BrokersRefused", "\x1b[31mno\x00\ud800"), LATER)
+    again = plan_topic_status(read, stalled("BrokersRefused", "\x1b[31mno\x00\ud800"), LATER)
     assert (again.status, len(read.status.conditions)) == (None, 3)
 
 

@@ -143,11 +143,11 @@ def needs_brokers(topic: Topic, seen: TopicObservation) -> bool:
     if journal is None:
         return False
     if metadata.is_deleted:
-        reason = reason_to_keep(topic, has_journal=True, rivals=seen.rivals)
-        return is_held(metadata) and reason is None and is_reclaimed(topic, journal)
+        reason = _reason_to_keep(topic, has_journal=True, rivals=seen.rivals)
+        return is_held(metadata) and reason is None and _is_reclaimed(topic, journal)
     if is_paused(metadata, suspend=topic.spec.suspend) or seen.rivals.owner is not None:
         return False
-    return plan_hold(topic, is_owner=True) is None
+    return _plan_hold(topic, is_owner=True) is None
 
 
 def plan_topic(topic: Topic, seen: TopicObservation) -> Plan:
@@ -156,11 +156,11 @@ def plan_topic(topic: Topic, seen: TopicObservation) -> Plan:
     if metadata.is_deleted:
         return _plan_deleted(topic, seen) if is_held(metadata) else Plan((), None)
     if is_paused(metadata, suspend=topic.spec.suspend):
-        return plan_topic_status(topic, None, None, suspended(suspend=topic.spec.suspend), now)
+        return plan_topic_status(topic, suspended(suspend=topic.spec.suspend), now)
     if journal is None:
         findings = stalled("JournalMissing", f"no valid Journal {topic.spec.journal_ref.name}")
-        return plan_topic_status(topic, None, None, findings, now)
-    hold = plan_hold(topic, is_owner=seen.rivals.owner is None)
+        return plan_topic_status(topic, findings, now)
+    hold = _plan_hold(topic, is_owner=seen.rivals.owner is None)
     return _plan_wanted(topic, journal, seen) if hold is None else hold
 
 
@@ -168,30 +168,30 @@ def _plan_wanted(topic: Topic, journal: Journal, seen: TopicObservation) -> Plan
     """Decide about a topic whose object is neither deleted nor paused."""
     wanted, owner, now = wanted_topic(topic, journal), seen.rivals.owner, seen.now
     if owner is not None:
-        return plan_rival(topic, wanted, owner, now)
+        return _plan_rival(topic, wanted, owner, now)
     if seen.error is not None:
-        plan = plan_topic_status(topic, wanted, None, problem_of(seen.error), now)
+        plan = plan_topic_status(topic, problem_of(seen.error), now, wanted=wanted)
         return replace(plan, again_seconds=pause_of(seen.error))
     if _is_other_cluster(journal, seen):
-        return plan_topic_status(topic, wanted, None, stalled(CLUSTER_REPLACED, _OTHER_CLUSTER), now)
+        return plan_topic_status(topic, stalled(CLUSTER_REPLACED, _OTHER_CLUSTER), now, wanted=wanted)
     return plan_found(topic, wanted, seen.found, now)
 
 
 def _plan_deleted(topic: Topic, seen: TopicObservation) -> Plan:
     journal, error = seen.journal, seen.error
-    reason = reason_to_keep(topic, has_journal=journal is not None, rivals=seen.rivals)
-    if journal is None or reason is not None or not is_reclaimed(topic, journal):
-        return plan_kept(topic, reason)
+    reason = _reason_to_keep(topic, has_journal=journal is not None, rivals=seen.rivals)
+    if journal is None or reason is not None or not _is_reclaimed(topic, journal):
+        return _plan_kept(topic, reason)
     # Not waited for: a namespace that is deleted loses its Secrets first, and none can be made in it again.
     if isinstance(error, SecretMissingError):
-        return plan_kept(topic, error.message)
+        return _plan_kept(topic, error.message)
     if error is not None:
-        waiting = plan_waiting(topic, journal, error, seen.now)
+        waiting = _plan_waiting(topic, journal, error, seen.now)
         pauses = [pause for pause in (waiting.again_seconds, pause_of(error)) if pause is not None]
         return replace(waiting, again_seconds=min(pauses, default=None))
     if _is_other_cluster(journal, seen):
-        return plan_kept(topic, _OTHER_CLUSTER)
-    return plan_reclaimed(topic, wanted_topic(topic, journal), seen.found)
+        return _plan_kept(topic, _OTHER_CLUSTER)
+    return _plan_reclaimed(topic, wanted_topic(topic, journal), seen.found)
 
 
 def _is_other_cluster(journal: Journal, seen: TopicObservation) -> bool:
@@ -218,37 +218,37 @@ def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: 
     """What to say of a topic after the brokers did what the plan asked for; it asks for nothing more."""
     if found is None:
         findings = under_way(_MADE, f"{wanted.name} was created or extended; not yet on all brokers")
-        plan = plan_topic_status(topic, wanted, None, findings, now)
+        plan = plan_topic_status(topic, findings, now, wanted=wanted)
         return replace(plan, again_seconds=_UNSEEN_SECONDS)
     findings = _refusal(wanted, found) or ready(f"{wanted.name} matches the spec")
-    return plan_topic_status(topic, wanted, found, findings, now)
+    return plan_topic_status(topic, findings, now, wanted=wanted, found=found)
 
 
-def plan_rival(topic: Topic, wanted: TopicWanted, owner: tuple[str, str], now: datetime) -> Plan:
+def _plan_rival(topic: Topic, wanted: TopicWanted, owner: tuple[str, str], now: datetime) -> Plan:
     """Report that the topic is an older Topic's. It is not recorded as ours, so it is never deleted."""
     namespace, name = owner
     whose = f"Topic {name}" if namespace == topic.metadata.namespace else "a Topic of another namespace"
     message = f"topic {wanted.name} belongs to {whose}, which is older; two objects never manage one topic"
-    return plan_topic_status(topic, wanted, None, stalled("TopicTaken", message), now, kept=_forgotten(topic))
+    return plan_topic_status(topic, stalled("TopicTaken", message), now, wanted=wanted, kept=_forgotten(topic))
 
 
 def plan_topic_status(
     topic: Topic,
-    wanted: TopicWanted | None,
-    found: TopicFound | None,
     findings: Sequence[Finding],
     now: datetime,
     *,
+    wanted: TopicWanted | None = None,
+    found: TopicFound | None = None,
     kept: TopicStatus | None = None,
 ) -> Plan:
     """Say of the topic what was found, and do nothing.
 
     Args:
         topic: The object.
-        wanted: What it asks for; None when that is not known.
-        found: What the brokers have; None when nothing is known of it now.
         findings: What to say.
         now: When this is.
+        wanted: What it asks for; None when that is not known.
+        found: What the brokers have; None when nothing is known of it now.
         kept: What stays of the status before; None: all but since when the topic is missing.
     """
     before = topic.status
@@ -267,7 +267,7 @@ def _forgotten(topic: Topic) -> TopicStatus:
 def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
     """Create it, or wait for a topic that brokers may not know yet."""
     if topic.status.topic_id is None:
-        plan = plan_topic_status(topic, wanted, None, under_way(_MADE, f"{wanted.name} is being created"), now)
+        plan = plan_topic_status(topic, under_way(_MADE, f"{wanted.name} is being created"), now, wanted=wanted)
         # The status says so before the topic is made: after a crash in between, it is known as this object's.
         if _has_reason(topic, _MADE):
             return replace(plan, actions=(CreateTopic(wanted),))
@@ -280,10 +280,10 @@ def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
     if rest > 0:  # a broker that has just started may not know all topics yet
         text = f"{wanted.name} is not on the brokers; it is created again if it is missing for {_SURE_SECONDS:g} s"
         kept = replace(topic.status, missing_since=since)
-        plan = plan_topic_status(topic, wanted, None, under_way(_MISSING, text), now, kept=kept)
+        plan = plan_topic_status(topic, under_way(_MISSING, text), now, wanted=wanted, kept=kept)
         return replace(plan, again_seconds=rest)
     message = f"topic {wanted.name} was deleted and is created again: its messages are lost"
-    plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, kept=_forgotten(topic))
+    plan = plan_topic_status(topic, under_way("TopicLost", message), now, wanted=wanted, kept=_forgotten(topic))
     return replace(plan, actions=(RecordEvent(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
 
 
@@ -291,7 +291,7 @@ def _plan_known(
     topic: Topic, wanted: TopicWanted, found: TopicFound, reports: list[RecordEvent], now: datetime
 ) -> Plan:
     findings = _refusal(wanted, found) or ready(f"{wanted.name} matches the spec")
-    plan = plan_topic_status(topic, wanted, found, findings, now)
+    plan = plan_topic_status(topic, findings, now, wanted=wanted, found=found)
     return replace(plan, actions=(*reports, *_changes(topic, wanted, found)))
 
 
@@ -305,7 +305,7 @@ def _plan_foreign(topic: Topic, wanted: TopicWanted, found: TopicFound, now: dat
         f"topic {wanted.name} {what}; it is not changed. "
         f"To manage it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
     )
-    plan = plan_topic_status(topic, wanted, None, stalled(reason, message), now)
+    plan = plan_topic_status(topic, stalled(reason, message), now, wanted=wanted)
     known = condition_of(topic.status.conditions, READY)
     is_told = known is not None and known.message == message
     return plan if is_told else replace(plan, actions=(RecordEvent(Severity.WARNING, reason, message),))
@@ -362,7 +362,7 @@ def _number_of(entry: str) -> Decimal | str:
         return entry
 
 
-def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:
+def _plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:
     """Put the finalizer on, or take it off, before anything else is done; None when it is as it should be."""
     wanted = is_owner and topic.spec.reclaim_policy is ReclaimPolicy.DELETE
     if wanted == is_held(topic.metadata):
@@ -370,7 +370,7 @@ def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:
     return Plan((Hold(wanted),), None, again_seconds=0.0)
 
 
-def is_reclaimed(topic: Topic, journal: Journal) -> bool:
+def _is_reclaimed(topic: Topic, journal: Journal) -> bool:
     """Whether the topic is to be deleted with its object."""
     # the Journal's policy of this moment, too: a Journal that is being deleted does not pass a changed one on
     policies = [topic.spec.reclaim_policy, *([journal.spec.topics.reclaim_policy] if _is_child(topic, journal) else [])]
@@ -382,7 +382,7 @@ def _is_child(topic: Topic, journal: Journal) -> bool:
     return topic.metadata.owner_uid == journal.metadata.uid
 
 
-def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: CompetingTopics) -> str | None:
+def _reason_to_keep(topic: Topic, *, has_journal: bool, rivals: CompetingTopics) -> str | None:
     """Why the topic of a deleted Topic stays, without asking the brokers; None when they have to be asked."""
     if is_paused(topic.metadata, suspend=topic.spec.suspend):
         return "this object is suspended"
@@ -393,7 +393,7 @@ def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: CompetingTopics) 
     return "it was never owned by this object" if topic.status.topic_id is None else None
 
 
-def plan_kept(topic: Topic, reason: str | None) -> Plan:
+def _plan_kept(topic: Topic, reason: str | None) -> Plan:
     """Let the object go, and leave the topic; say why where it was to be deleted."""
     if reason is None or topic.spec.reclaim_policy is ReclaimPolicy.RETAIN:
         return Plan((Hold(is_held=False),), None)
@@ -403,18 +403,18 @@ def plan_kept(topic: Topic, reason: str | None) -> Plan:
     )
 
 
-def plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) -> Plan:
+def _plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) -> Plan:
     """Delete the topic, if it still is this object's, and let the object go."""
     if found is None:
         return Plan((Hold(is_held=False),), None)
     if found.topic_id != topic.status.topic_id:
-        return plan_kept(topic, "it was recreated by another client")
+        return _plan_kept(topic, "it was recreated by another client")
     report = RecordEvent(Severity.NORMAL, "TopicDeleted", f"topic {wanted.name} and its messages are deleted")
     # the topic before the finalizer: after a crash in between the object is still there, and finds its topic gone
     return Plan((DeleteTopic(wanted.name), Hold(is_held=False), report), None)
 
 
-def plan_waiting(topic: Topic, journal: Journal, error: MailboatError, now: datetime) -> Plan:
+def _plan_waiting(topic: Topic, journal: Journal, error: MailboatError, now: datetime) -> Plan:
     """Say why the object can't go yet, until when it waits, and how to end that; then keep the topic.
 
     A live Journal corrects the spec of a Topic that it made, so the message names the field of the Journal.
@@ -422,9 +422,9 @@ def plan_waiting(topic: Topic, journal: Journal, error: MailboatError, now: date
     asked_at = topic.metadata.deleted_at or now
     until = asked_at + timedelta(seconds=RECLAIM_SECONDS)
     if now >= until:
-        return plan_kept(topic, f"{error.message} (waited {RECLAIM_SECONDS:.0f} s)")
+        return _plan_kept(topic, f"{error.message} (waited {RECLAIM_SECONDS:.0f} s)")
     place = f"topics.reclaimPolicy of Journal {journal.metadata.name}" if _is_child(topic, journal) else "reclaimPolicy"
     way_out = f"to keep the topic and release the object at once, set {place} to Retain"
     message = f"{error.message}; waits until {until:%H:%M:%S} UTC and then keeps the topic; {way_out}"
-    plan = plan_topic_status(topic, None, None, under_way(error.name, message), now)
+    plan = plan_topic_status(topic, under_way(error.name, message), now)
     return replace(plan, again_seconds=(until - now).total_seconds())
