@@ -1,17 +1,19 @@
 """The public Python API: `mailboat.open(…)` and what a program does with a home. `docs/python.md` has the examples.
 
 Everything else in the package is private and may change in any release, except what `docs/python.md` names. A thin
-facade: each method is one call of the use case that the command line and the agents run.
+facade: each method is one call of the use case that the command line and the agents run. Publications call the
+publisher without the control service: one thread has no callers to be fair to, and lagging subscribers do not delay it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from mailboat.agent.subscriber_process import ExternalParts, SubscriberProcess, Subscription
 from mailboat.api.job_views import JobDetailView
@@ -24,7 +26,10 @@ from mailboat.composition.workspace import Workspace, initialise, known_publishe
 from mailboat.config.document import Config
 from mailboat.content.port import Source, Target
 from mailboat.control.service import ControlService
+from mailboat.errors import MailboatError
 from mailboat.jobs.handlers import JobContext, JobHandlers, encode_payload
+from mailboat.maintenance.blob_sweep import sweep
+from mailboat.maintenance.schedule import maintain
 from mailboat.model.identifiers import parse_agent_name, parse_request_id
 from mailboat.model.jobs import NewJob, parse_job_id, parse_topic
 from mailboat.model.messages import Action
@@ -37,6 +42,7 @@ from mailboat.subscriber.subscriber_settings import Processors
 
 __all__ = ["JobContext", "JobHandlers", "Mailboat", "open_mailboat"]
 Place = str | os.PathLike[str]
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Mailboat:
@@ -73,18 +79,24 @@ class Mailboat:
         named = None if request_id is None else parse_request_id(request_id)
         request = add_request(map(parse_path, paths), is_deep=deep, request_id=named)
         with self._source(source) as opened:
-            return self._workspace.publisher(name).publish(request, opened)
+            receipt = self._workspace.publisher(name).publish(request, opened)
+        self._maintain()
+        return receipt
 
     def publish_changed(self, source: Place | Source) -> list[Receipt]:
         """Publish what changed in a source since its last `publish_changed`, deletes included; empty if nothing did."""
         with self._source(source) as opened:
-            return list(self._workspace.publisher().publish_changed(opened))
+            receipts = list(self._workspace.publisher().publish_changed(opened))
+        self._maintain()
+        return receipts
 
     def delete(self, paths: Iterable[str], *, request_id: str | None = None) -> Receipt:
         """Publish the deletion of paths, with everything below them."""
         named = None if request_id is None else parse_request_id(request_id)
         once = tuple(dict.fromkeys(map(parse_path, paths)))
-        return self._workspace.publisher().publish(DistributionRequest(Action.DELETE, once, request_id=named))
+        receipt = self._workspace.publisher().publish(DistributionRequest(Action.DELETE, once, request_id=named))
+        self._maintain()
+        return receipt
 
     def subscribe(
         self, name: str, target: str | Target, *, follow: Iterable[str] = (), processors: Processors | None = None
@@ -154,6 +166,14 @@ class Mailboat:
     def close(self) -> None:
         """Close journal and blobs."""
         self._workspace.__exit__(None, None, None)
+
+    def _maintain(self) -> None:
+        """Run due maintenance, as `mailboat publish` does: no other process may ever use the home."""
+        try:
+            maintain(self._workspace, sweep)
+        except MailboatError as error:
+            # not raised: the message is durable, and the caller would publish it again
+            _LOG.warning("retention or sweep failed and is retried within the hour: %s", error)
 
     @contextmanager
     def _source(self, source: Place | Source) -> Iterator[Source]:

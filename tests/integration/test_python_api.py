@@ -8,7 +8,11 @@ from typing import Any
 
 import mailboat
 import pytest
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.errors import RequestConflictError, SourceMissingError, UsageError
+from mailboat.library import Mailboat
+from mailboat.testing.clocks import ManualClock
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
@@ -59,6 +63,28 @@ def test_publishing_again_and_again_opens_no_further_files(tmp_path: Path, site:
             boat.publish_changed(site)
             boat.delete(["/a"])
         assert len(list(Path("/proc/self/fd").iterdir())) <= opened
+
+
+def test_a_program_that_only_publishes_applies_the_retention(tmp_path: Path, site: Path) -> None:
+    mailboat.open(tmp_path / "boat", create=True).close()
+    clock = ManualClock()
+    with Mailboat(Workspace(Home(tmp_path / "boat"), clock)) as boat:
+        boat.publish(site)
+        clock.advance(8 * 86_400)
+        boat.delete(["/a"])
+        assert boat.status().journal.earliest_offset == 1
+
+
+def test_a_publication_stands_whose_maintenance_fails(
+    tmp_path: Path, site: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mark = tmp_path / "boat" / "publishers" / ".maintained"
+    with mailboat.open(tmp_path / "boat", create=True) as boat:
+        boat.publish(site)
+        mark.unlink()
+        mark.symlink_to(tmp_path / "missing" / "mark")
+        assert boat.delete(["/a"]).offset == 1
+    assert "retention or sweep failed and is retried within the hour" in caplog.text
 
 
 def test_digests_of_large_files_are_kept_for_later_calls(tmp_path: Path, site: Path) -> None:
