@@ -15,17 +15,13 @@ from mailboat.api.job_views import JobQueueView, JobScheduleView
 from mailboat.cli.options import parse_duration_ms
 from mailboat.cli.program import build_app
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
-from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
+from mailboat.model.identifiers import AgentName
+from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined, pool_queue, pool_topic
 from mailboat.wire.job_records import decode_job_record, encode_job_record
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.job_queue.controller import observe_job_queue
 from mailboat_operator.kinds.job_queue.manifests import most_workers, queue_children
-from mailboat_operator.kinds.job_queue.plan import (
-    JobQueueObservation,
-    patterns_overlap,
-    plan_job_queue,
-    settings_of,
-)
+from mailboat_operator.kinds.job_queue.plan import JobQueueObservation, plan_job_queue, settings_of
 from mailboat_operator.kinds.job_queue.spec import JobQueue, Merge
 from mailboat_operator.kinds.job_schedule.controller import observe_job_schedule
 from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation, plan_job_schedule, schedule_of
@@ -173,23 +169,6 @@ def test_nothing_is_changed_while_something_is_missing(
     assert (plan.actions, condition(plan)) == ((), ("False", reason))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "overlaps"),
-    [
-        ("purge.*", "purge.cdn", True),
-        ("purge.*", "purge.cdn.eu", False),
-        ("purge.**", "purge.cdn.eu", True),
-        ("purge.**", "purge", False),
-        ("*.eu", "purge.*", True),
-        ("**", "anything", True),
-        ("a.b", "a.c", False),
-        ("a.*.c", "a.**", True),
-    ],
-)
-def test_patterns_overlap_if_one_topic_matches_both(one: str, other: str, overlaps: bool) -> None:
-    assert (patterns_overlap(one, other), patterns_overlap(other, one)) == (overlaps, overlaps)
-
-
 def test_overlapping_queues_are_reported_with_the_one_that_gets_the_jobs(queue_of: Any, author: Any) -> None:
     queue = known(queue_of({"workers": None}), author)
     plan = plan_job_queue(queue, seen(author, view(), view(queue="all", topics=("**",))))
@@ -197,6 +176,13 @@ def test_overlapping_queues_are_reported_with_the_one_that_gets_the_jobs(queue_o
     assert [action.message for action in plan.actions if isinstance(action, RecordEvent)] == [
         "patterns overlap with those of all; all, the first by name, gets such jobs"
     ]
+
+
+def test_the_queue_of_a_pool_overlaps_with_no_pattern(queue_of: Any, author: Any) -> None:
+    queue = known(queue_of({"topics": ["**"], "workers": None}), author)
+    pool = AgentName("web")
+    plan = plan_job_queue(queue, seen(author, view(queue=pool_queue(pool), topics=(pool_topic(pool),))))
+    assert condition(plan, "TopicsDistinct") == ("True", "NoOverlap")
 
 
 def children(queue: JobQueue, *, has_keda: bool = True, policy: AgentPolicy | None = None) -> dict[str, Any]:

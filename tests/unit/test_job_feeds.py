@@ -155,6 +155,23 @@ def test_patterns_of_users_match_no_topic_of_a_pool() -> None:
     assert pool_topic(AgentName("a.b")) != pool_topic(AgentName("a-b"))
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "overlaps"),
+    [
+        ("purge.*", "purge.cdn", True),
+        ("purge.*", "purge.cdn.eu", False),
+        ("purge.**", "purge.cdn.eu", True),
+        ("purge.**", "purge", False),
+        ("*.eu", "purge.*", True),
+        ("**", "anything", True),
+        ("a.b", "a.c", False),
+        ("a.*.c", "a.**", True),
+    ],
+)
+def test_patterns_overlap_if_one_topic_matches_both(one: str, other: str, overlaps: bool) -> None:
+    assert (patterns_overlap(one, other), patterns_overlap(other, one)) == (overlaps, overlaps)
+
+
 def test_jobs_with_a_topic_of_a_pool_count_only_with_its_feed() -> None:
     other = feed(1, 1, AgentName("other"))
     for record in (JobsAdded([NewJob(TOPIC)]), JobsAdded([NewJob(TOPIC)], feed=other)):

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
-from itertools import zip_longest
 from typing import Final
 
 from mailboat.api.job_views import JobQueueView
 from mailboat.config.section_keys import LARGEST_INTEGER
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
-from mailboat.model.jobs import DEFAULT_QUEUE, QueueKind, QueueSettings
+from mailboat.model.jobs import DEFAULT_QUEUE, QueueKind, QueueSettings, patterns_overlap
 
 from mailboat_operator.definition.conditions import ConditionStatus, ReclaimPolicy
 from mailboat_operator.kinds.agent_obstacles import agent_problem, awaited_error, reason_to_keep
@@ -121,18 +120,6 @@ def settings_of(queue: JobQueue) -> QueueSettings:
         history_ms=_milliseconds(spec.history_seconds),
         parallel_percent=spec.parallel_percent or 0,
     )
-
-
-def patterns_overlap(one: str, other: str) -> bool:
-    """Whether a topic exists that both patterns match; a last `**` matches one name or more."""
-    for left, right in zip_longest(one.split("."), other.split(".")):
-        if left is None or right is None:
-            return False
-        if "**" in (left, right):
-            return True
-        if "*" not in (left, right) and left != right:
-            return False
-    return True
 
 
 def plan_job_queue(queue: JobQueue, seen: JobQueueObservation) -> Plan:
