@@ -297,7 +297,6 @@ class AgentProcess:
         workspace = self.workspace
 
         def open_subscriber() -> RunnableSubscriber:
-
             wanted = subscription_of(workspace.home, config)
             kind = PoolMemberProcess if wanted.delivery is Delivery.SHARED else SubscriberProcess
             process = kind(workspace, wanted, self._listener, self.observability)

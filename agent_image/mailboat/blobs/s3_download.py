@@ -51,7 +51,7 @@ class RangedBody(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         """Up to `size` bytes; without a size what was received. Raises: as `S3Connection.call`."""
-        self._begin_more()
+        self._begin_more()  # before the wait for a range: the ones after it are on their way meanwhile
         if not self._at_hand and self._coming:
             self._at_hand = memoryview(self._coming.popleft().result())
         taken = self._at_hand if size < 0 else self._at_hand[:size]

@@ -268,6 +268,7 @@ class TargetCommands:
         position: Position,
         suspension: Suspension | None = None,
     ) -> None:
+        # Commands, answers and position in one transaction: a crash loses no command, and takes none twice.
         with self._connection.transaction() as connection:
             for command in opened:
                 connection.execute(

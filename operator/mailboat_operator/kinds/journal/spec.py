@@ -171,6 +171,7 @@ class Consumption(ConsumptionConfig):
 class JournalRetention(Frozen):
     """How long a journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
 
+    # Not the section, whose `consumption` is never absent, and `off` without a policy; here that is `durable`.
     time_seconds: Annotated[float, Field("Maximum age of packages.", form=DURATION_OF_SECONDS)] = 7 * 86_400.0
     status_time_seconds: Annotated[
         float, Field("Maximum age of statuses, commands, announcements and events.", form=DURATION_OF_SECONDS)

@@ -99,6 +99,7 @@ class Target(Frozen):
 class Retries(Frozen):
     """Retries of a package that can't be imported."""
 
+    # Not the section's `max_retries`, where null means without limit: the API server replaces a null by the default.
     RENAMED: ClassVar = (Renamed("isEndless", "unlimited", default=False),)
 
     max: Annotated[
@@ -114,6 +115,7 @@ class Retries(Frozen):
 class Staging(Frozen):
     """Import a package only after another pool did: what it could not import never gets here."""
 
+    # Not the section: it names a subscriber, and which member of a pool that is, is decided by `golden_member`.
     wait_for: Annotated[Reference, Field("SubscriberPool that imports first. It must be editable.")]
     timeout_seconds: Annotated[
         float,
