@@ -148,6 +148,18 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     wait_until(lambda: not is_running(child))
 
 
+def test_a_command_that_fails_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys;"
+        "child = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)']);"
+        "open(sys.argv[1], 'w').write(str(child.pid)); sys.exit(1)"
+    )
+    with pytest.raises(ProcessorFailedError, match="ended with the exit code 1"):
+        hook(code, tmp_path / "child").process(PACKAGE)
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: not is_running(child))
+
+
 def is_running(process_id: int) -> bool:
     try:
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]

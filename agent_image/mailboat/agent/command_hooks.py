@@ -171,9 +171,9 @@ def _temporary_file() -> BinaryIO:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command, if it still runs, with all that it started."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
+    """End a command that has not succeeded, with all that it started: a retry must not run next to what is left."""
+    if process.poll() != 0:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             # `start_new_session` made the hook the leader of its process group, so its pid is the group's id
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -182,5 +182,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _last_line(output: BinaryIO) -> str:
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _TAIL_BYTES))
-    lines = output.read().decode(errors="replace").strip().splitlines()
+    # bounded: a process that left the group may still write
+    lines = output.read(_TAIL_BYTES).decode(errors="replace").strip().splitlines()
     return lines[-1].strip()[:_LINE_CHARACTERS] if lines else ""
