@@ -325,6 +325,7 @@ def _views(
 def _lag(member: SubscriberStatus, end: int) -> int | None:
     """Records after the position of a subscriber; None before it has one. No thread here reads the log for packages."""
     start = member.pending_from
+    # Not below 0: while the journal cannot be reached, the end is the last known one, which the position may pass.
     return None if start is None else member.queued + max(0, end - start)
 
 

@@ -1,1 +1,1 @@
-"""The control API, shared by server, command line and operator: its records, port, problem documents and client."""
+"""The control API, shared by server, command line and operator: records, port, problem documents, client, dashboard."""
