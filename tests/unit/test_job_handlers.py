@@ -17,8 +17,7 @@ from mailboat.jobs.handlers import Completion, JobCompletedError, JobContext, Jo
 from mailboat.jobs.job_worker import Call, Result
 from mailboat.jobs.progress import MAX_LOG_LINES, AttemptProgress, decode_progress, encode_progress, eta_ms
 from mailboat.model.identifiers import Offset
-from mailboat.model.jobs import AttemptOutcome, JobLeaseLostError, NewJob, Token, job_id
-from mailboat.wire.job_records import MAX_PROGRESS_BYTES
+from mailboat.model.jobs import MAX_PROGRESS_BYTES, AttemptOutcome, JobLeaseLostError, NewJob, Token, job_id
 
 
 @dataclass

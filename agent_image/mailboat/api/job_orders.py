@@ -13,7 +13,13 @@ from mailboat.api.orders import MAX_OFFSET, ApiOrder, Constraints, Name, WaitSec
 from mailboat.errors import UsageError
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
+    LONGEST_DELAY_MS,
     MAX_BATCH,
+    MAX_LEASE_MS,
+    MAX_PATTERNS,
+    MAX_PROGRESS_BYTES,
+    MAX_RETRIES,
+    MIN_LEASE_MS,
     AttemptOutcome,
     JobId,
     JobResult,
@@ -32,20 +38,16 @@ from mailboat.model.jobs import (
 )
 
 MAX_MS: Final = 10**13
-MAX_DELAY_MS: Final = (1 << 32) - 1
-"""Of delays in the log: 49 days."""
-
 _MAX_EVERY_MS: Final = 366 * 24 * 3600 * 1000
-_MAX_PROGRESS: Final = 4_096
 
 _JobText = Annotated[str, Constraints(max_length=24)]
 _TopicText = Annotated[str, Constraints(max_length=700)]
 _Payload = Annotated[str, Constraints(max_length=400_000)]
 _PriorityName = Literal["high", "normal", "low"]
 _Moment = Annotated[int, Constraints(ge=0, le=MAX_MS)]
-_DelayMs = Annotated[int, Constraints(ge=0, le=MAX_DELAY_MS)]
-_LeaseMs = Annotated[int, Constraints(ge=1_000, le=86_400_000)]
-_Retries = Annotated[int, Constraints(ge=-1, le=30_000)]
+_DelayMs = Annotated[int, Constraints(ge=0, le=LONGEST_DELAY_MS)]
+_LeaseMs = Annotated[int, Constraints(ge=MIN_LEASE_MS, le=MAX_LEASE_MS)]
+_Retries = Annotated[int, Constraints(ge=-1, le=MAX_RETRIES)]
 _Whole = Annotated[int, Constraints(strict=True)]
 """Its bounds are the topic's, which refuses the settings of a queue; `true` and `"5"` would pass there."""
 
@@ -143,7 +145,7 @@ class QueueOrder(ApiOrder):
             this limit.
     """
 
-    topics: Annotated[tuple[_TopicText, ...], Constraints(max_length=64)] = ()
+    topics: Annotated[tuple[_TopicText, ...], Constraints(max_length=MAX_PATTERNS)] = ()
     kind: Literal["parallel", "ordered", "keyed", "fair"] = "parallel"
     max_parallel: _Whole = -1
     rate: _Whole = 0
@@ -181,7 +183,7 @@ class QueueSuspendOrder(ApiOrder):
         seconds: When it ends; null leaves that to `resume`.
     """
 
-    seconds: Annotated[float, Constraints(gt=0, le=MAX_DELAY_MS / 1000)] | None = None
+    seconds: Annotated[float, Constraints(gt=0, le=LONGEST_DELAY_MS / 1000)] | None = None
 
 
 class ScheduledJob(ApiOrder):
@@ -274,7 +276,7 @@ class ResultOrder(ApiOrder):
     job: _JobText
     token: _TokenNumber
     outcome: Literal["ok", "fail", "cancel", "snooze"] = "ok"
-    delay_seconds: Annotated[float, Constraints(ge=0, le=MAX_DELAY_MS / 1000)] | None = None
+    delay_seconds: Annotated[float, Constraints(ge=0, le=LONGEST_DELAY_MS / 1000)] | None = None
     message: Annotated[str, Constraints(max_length=10_000)] = ""
 
     @classmethod
@@ -302,7 +304,7 @@ class RenewalOrder(ApiOrder):
 
     job: _JobText
     token: _TokenNumber
-    progress: Annotated[str, Constraints(max_length=_MAX_PROGRESS)] = ""
+    progress: Annotated[str, Constraints(max_length=MAX_PROGRESS_BYTES)] = ""
 
     @classmethod
     def of(cls, renewal: Renewal) -> Self:
@@ -311,7 +313,7 @@ class RenewalOrder(ApiOrder):
 
     def renewal(self) -> Renewal:
         """The renewal. Raises: UsageError."""
-        return Renewal(parse_job_id(self.job), Token(self.token), self.progress.encode()[:_MAX_PROGRESS])
+        return Renewal(parse_job_id(self.job), Token(self.token), self.progress.encode()[:MAX_PROGRESS_BYTES])
 
 
 class TurnOrder(ApiOrder):
@@ -329,7 +331,7 @@ class TurnOrder(ApiOrder):
             others.
     """
 
-    topics: Annotated[tuple[_TopicText, ...], Constraints(min_length=1, max_length=64)]
+    topics: Annotated[tuple[_TopicText, ...], Constraints(min_length=1, max_length=MAX_PATTERNS)]
     slots: Annotated[int, Constraints(ge=1, le=1_000)] = 1
     free: Annotated[int, Constraints(ge=0, le=MAX_BATCH)] = 1
     held: Annotated[tuple[HeldCall, ...], Constraints(max_length=1_000)] = ()

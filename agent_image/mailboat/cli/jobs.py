@@ -17,7 +17,6 @@ import typer
 
 from mailboat.api.confirmations import CLEAR_JOBS, REMOVE_JOBS, RETRY_JOBS, STOP_JOBS, SUSPEND_JOBS
 from mailboat.api.job_control import JobControl, JobFilter
-from mailboat.api.job_orders import MAX_DELAY_MS
 from mailboat.api.job_views import JobQueueView, JobScheduleView, JobStateView, JobView, QueueChangeView
 from mailboat.api.records import document_of
 from mailboat.cli.confirmation import ask
@@ -31,6 +30,7 @@ from mailboat.control.job_service import JobService
 from mailboat.errors import MailboatError, UsageError
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
+    LONGEST_DELAY_MS,
     MAX_BATCH,
     MAX_LEASE_MS,
     UNASSIGNED,
@@ -194,7 +194,7 @@ def add(
         payload,
         key=key,
         priority=Priority[priority.name],
-        delay_ms=0 if delay is None else parse_duration_ms(delay, MAX_DELAY_MS),
+        delay_ms=0 if delay is None else parse_duration_ms(delay, LONGEST_DELAY_MS),
         retries=retries,
         lease_ms=DEFAULT_LEASE_MS if lease is None else parse_duration_ms(lease, MAX_LEASE_MS),
         unique=unique,
@@ -326,7 +326,7 @@ def set_queue(
         merge,
         parse_duration_ms(merge_within, MAX_LEASE_MS) if merge > 1 else 0,
         retries,
-        parse_duration_ms(retry_delay, MAX_DELAY_MS),
+        parse_duration_ms(retry_delay, LONGEST_DELAY_MS),
         history_ms=parse_duration_ms(history),
         parallel_percent=percent,
     )
@@ -348,7 +348,7 @@ def suspend(
     duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Resume after this time.")] = None,
 ) -> None:
     """Suspend a queue."""
-    seconds = None if duration is None else parse_duration_ms(duration, MAX_DELAY_MS) / 1000
+    seconds = None if duration is None else parse_duration_ms(duration, LONGEST_DELAY_MS) / 1000
     with _control(session) as control:
         changed = control.suspend(queue, seconds)
     until = "until it is resumed" if changed.until_at is None else f"until {time_text(changed.until_at)}"

@@ -23,7 +23,9 @@ from mailboat.errors import RetryableError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.source import CallId, ClaimedCall, JobSource, Offer, PollResult
 from mailboat.model.jobs import (
+    LONGEST_DELAY_MS,
     MAX_BATCH,
+    MAX_PROGRESS_BYTES,
     AttemptOutcome,
     JobId,
     JobResult,
@@ -33,7 +35,7 @@ from mailboat.model.jobs import (
     show_job_id,
     topic_matches,
 )
-from mailboat.wire.job_records import LONGEST_DELAY_MS, MAX_MESSAGE_CHARACTERS, MAX_PROGRESS_BYTES
+from mailboat.wire.job_records import MAX_MESSAGE_CHARACTERS
 
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_WAIT_SECONDS: Final = 30.0

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeGuard
 
-from mailboat.wire.job_records import MAX_PROGRESS_BYTES
+from mailboat.model.jobs import MAX_PROGRESS_BYTES
 
 MAX_LOG_LINES: Final = 20
 MAX_LINE_CHARACTERS: Final = 200

@@ -41,6 +41,13 @@ POOL_QUEUE: Final = "pool:"
 MIN_LEASE_MS: Final = 1_000
 MAX_LEASE_MS: Final = 24 * 3600 * 1000
 DEFAULT_LEASE_MS: Final = 30_000
+LONGEST_DELAY_MS: Final = (1 << 32) - 1
+"""49 days: what the table keeps. A job that is due later names the moment."""
+MAX_RETRIES: Final = 30_000
+MAX_LIMIT: Final = 1_000_000
+"""Of calls at the same time, of starts in a period, and of a worker's slots."""
+MAX_PATTERNS: Final = 64
+MAX_PROGRESS_BYTES: Final = 4 * 1024
 
 
 class JobMissingError(UsageError):

@@ -12,8 +12,13 @@ from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError, Us
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueCheckpoint, WorkerEntry
 from mailboat.model.jobs import (
+    LONGEST_DELAY_MS,
     MAX_BATCH,
     MAX_LEASE_MS,
+    MAX_LIMIT,
+    MAX_PATTERNS,
+    MAX_PROGRESS_BYTES,
+    MAX_RETRIES,
     MIN_LEASE_MS,
     RESERVED_NAME,
     AttemptOutcome,
@@ -66,16 +71,10 @@ C = TypeVar("C", bound=JobsClaimed | LeasesRenewed | JobsFinished)
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_SCHEDULE_PAYLOAD_BYTES: Final = 16 * 1024
 """Checkpoints hold the payloads of schedules."""
-MAX_PROGRESS_BYTES: Final = 4 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
-MAX_PATTERNS: Final = 64
 MAX_PART_BYTES: Final = 900_000
 """Of a checkpoint: a record that every broker takes by default."""
 MAX_PARTS: Final = 256
-MAX_LIMIT: Final = 1_000_000
-MAX_RETRIES: Final = 30_000
-LONGEST_DELAY_MS: Final = (1 << 32) - 1
-"""49 days: what the table keeps. A job that is due later names the moment."""
 
 
 def encode_job_record(record: JobRecord) -> tuple[Headers, bytes]:

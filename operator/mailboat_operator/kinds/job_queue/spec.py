@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from mailboat.frozen import Frozen
+from mailboat.model.jobs import MAX_BATCH, MAX_LIMIT, MAX_PATTERNS, MAX_RETRIES
 
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
@@ -32,8 +33,6 @@ from mailboat_operator.workload.template import (
     VariablesSource,
 )
 
-_MOST = 1_000_000
-
 
 class QueueType(enum.StrEnum):
     """In which order jobs start."""
@@ -47,14 +46,14 @@ class QueueType(enum.StrEnum):
 class Rate(Frozen):
     """A limit on starts."""
 
-    starts: Annotated[int, Field("Starts within the period.", minimum=1, maximum=_MOST)]
+    starts: Annotated[int, Field("Starts within the period.", minimum=1, maximum=MAX_LIMIT)]
     period_seconds: Annotated[float, Field("Length of the period.", form=DAY)] = 1.0
 
 
 class Merge(Frozen):
     """One call takes several queued jobs of one topic and key."""
 
-    jobs: Annotated[int, Field("Maximum number of jobs per call.", minimum=2, maximum=256)]
+    jobs: Annotated[int, Field("Maximum number of jobs per call.", minimum=2, maximum=MAX_BATCH)]
     within_seconds: Annotated[float, Field("Time that the first job of a key waits for others.", form=DAY_OR_ZERO)] = (
         2.0
     )
@@ -63,7 +62,7 @@ class Merge(Frozen):
 class JobRetries(Frozen):
     """Retries of jobs that fail, unless the job sets its own."""
 
-    max: Annotated[int, Field("Retries before a job is given up.", minimum=0, maximum=30_000)] = 10
+    max: Annotated[int, Field("Retries before a job is given up.", minimum=0, maximum=MAX_RETRIES)] = 10
     unlimited: Annotated[bool, Field("Retry without a limit; `max` has no effect.")] = False
     first_pause_seconds: Annotated[
         float, Field("Pause after the first failure; it doubles with each retry.", form=DAY_OR_ZERO)
@@ -141,7 +140,7 @@ class Workers(Frozen):
         Field(
             "Due calls per worker: more start another one. With `rate`: up to `rate` ÷ `max`.",
             minimum=1,
-            maximum=_MOST,
+            maximum=1_000_000,
         ),
     ] = 10
     scale_down_after_seconds: Annotated[
@@ -190,7 +189,7 @@ class JobQueueSpec(Frozen):
             "Patterns of job topics. `*` matches one name, a last `**` one or more.",
             form=JOB_PATTERN,
             min_items=1,
-            max_items=64,
+            max_items=MAX_PATTERNS,
             key="",
         ),
     ]
@@ -202,7 +201,7 @@ class JobQueueSpec(Frozen):
         ),
     ] = QueueType.PARALLEL
     max_parallel: Annotated[
-        int | None, Field("Calls at the same time, over all workers. Default: no limit.", minimum=1, maximum=_MOST)
+        int | None, Field("Calls at the same time, over all workers. Default: no limit.", minimum=1, maximum=MAX_LIMIT)
     ] = None
     parallel_percent: Annotated[
         int | None,
