@@ -279,6 +279,19 @@ def test_restore_brings_back_what_was_lost_or_damaged_on_the_disk(engine: Engine
         assert node.data.open().read() == LARGE
 
 
+def test_restores_of_one_snapshot_leave_kept_generations_to_their_readers(engine: Engine, tmp_path: Path) -> None:
+    into = imported(engine, "generations")
+    place = parse_target(into).path
+    take_snapshot(into, tmp_path / "snap", SystemClock())
+    for _ in range(3):
+        before = {each.name: each.stat().st_ino for each in place.glob("0*")}
+        request = target_snapshots.RestoreRequest("snap", 1, is_replacing=True)
+        restore_snapshot(tmp_path / "snap", into, None, request=request)
+        after = {each.name: each.stat().st_ino for each in place.glob("0*")}
+        assert {name: after.get(name, number) for name, number in before.items()} == before
+        assert (place / "current").readlink().name not in before
+
+
 def test_folder_in_the_place_of_a_database_is_not_called_a_link_to_remove(snap: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with pytest.raises(PlaceUnusableError, match="data is a folder"):

@@ -196,10 +196,9 @@ class _Generations(TreePresenter):
 
     def _name(self, position: Position) -> str:
         digest = self._tree_digest()
-        name = f"{position.next_offset:020d}-{digest.hex()[:8]}"
-        if self._names and name == self._names[0]:
-            # A restore writes the same content again. The current generation stays as it is until the link is flipped.
-            name = f"{position.next_offset:020d}-{hashlib.sha256(digest).hexdigest()[:8]}"
+        while (name := f"{position.next_offset:020d}-{digest.hex()[:8]}") in self._names:
+            # A restore writes the same content again. Generations that readers may have open stay as they are.
+            digest = hashlib.sha256(digest).digest()
         return name
 
     def show(self) -> None:
