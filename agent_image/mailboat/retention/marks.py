@@ -79,7 +79,7 @@ class LogMarks:
             self.total_bytes += len(record.value) + RECORD_BYTES
             self._follow_pieces(record)
         self.next_offset = next_offset
-        # Where the log goes on in the past, a wrong clock stamped them. Where it does not, the clock here may be behind.
+        # Where the log goes on in the past, a wrong clock stamped them; else the clock here may be behind.
         if records and records[-1].appended_ms <= now_ms < self._last_ms:
             self._correct_future(now_ms)
 
