@@ -13,6 +13,7 @@ import yaml
 from mailboat.config.decoder import decode_config
 from mailboat.config.document import TokenConfig, Verb
 from mailboat.config.storage import Secret
+from mailboat.retention.task import check_bounds
 from mailboat_operator.kinds.journal.agent_config import journal_mounts
 from mailboat_operator.kinds.publisher.manifests import publisher_config, user_mounts
 from mailboat_operator.kinds.publisher.plan import plan_publisher
@@ -53,7 +54,7 @@ def test_children_are_rendered_as_they_were(
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        ("Journal", {"topics": {"retention": {"time": "1s", "statusTime": "1s", "consumption": {"min": "0s"}}}}),
+        ("Journal", {"topics": {"retention": {"time": "1s", "statusTime": "2h", "consumption": {"min": "0s"}}}}),
         ("SubscriberPool", {"readiness": {"maxLatency": "1ms", "idle": "1ms", "force": "1ms", "maxLag": "1s"}}),
         ("SubscriberPool", {"staging": {"waitFor": {"name": "golden"}, "timeout": "1s"}}),
         ("SubscriberPool", {"pieces": {"expireAfter": "1s"}}),
@@ -75,7 +76,7 @@ def test_the_smallest_values_of_a_resource_are_valid_for_the_agent(
     journal = stored(manifest_of("Journal", change if kind == "Journal" else {}))
     found = stored(manifest_of("Publisher" if kind == "Journal" else kind, {} if kind == "Journal" else change))
     made = publisher_config(found, journal.spec) if kind != "SubscriberPool" else pool_config(found, journal.spec)
-    decode_config(json.loads(config_text(made)))
+    check_bounds(decode_config(json.loads(config_text(made))).retention)
 
 
 def test_tokens_of_a_publisher_reach_its_agent(manifest_of: Any) -> None:

@@ -138,6 +138,10 @@ _JOB_NAME_IN_CEL: Final = "(has(self.prefix) ? self.prefix : '') + 'job'"
 _NAMES_IN_CEL: Final = f"[{', '.join([*map(_name_in_cel, TopicRole), _JOB_NAME_IN_CEL])}]"
 
 
+_LEAST_STATUS_SECONDS: Final = 7200
+"""With consumption: agents refuse less (`check_bounds`), as the registry of durable subscribers would be removed."""
+
+
 def _duration_in_cel(holder: str) -> str:
     """Whole seconds of a duration in CEL, which has no days; a concatenated text would exceed the cost limit."""
     days = f"int({holder}.substring(0, {holder}.size() - 1)) * 86400"
@@ -170,6 +174,20 @@ class Consumption(ConsumptionConfig):
 
 class JournalRetention(Frozen):
     """How long a journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.consumption) || (has(self.consumption.policy) && self.consumption.policy == 'off')"
+            f" || !has(self.statusTime) || {_duration_in_cel('self.statusTime')} >= {_LEAST_STATUS_SECONDS}",
+            "consumption requires a statusTime of at least two hours",
+            ".statusTime",
+            lambda one: (
+                one.consumption is None
+                or one.consumption.policy is ConsumptionPolicy.OFF
+                or one.status_time_seconds >= _LEAST_STATUS_SECONDS
+            ),
+        ),
+    )
 
     # Not the section, whose `consumption` is never absent, and `off` without a policy; here that is `durable`.
     time_seconds: Annotated[float, Field("Maximum age of packages.", form=DURATION_OF_SECONDS)] = 7 * 86_400.0
