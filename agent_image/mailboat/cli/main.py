@@ -27,7 +27,6 @@ from mailboat.cli.session import Defaults
 from mailboat.cli.signals import exit_with
 from mailboat.composition.environment import current_settings
 from mailboat.errors import MailboatError, OutputFailedError, UsageError
-from mailboat.printable import printable
 
 _EMPTY_OPTION: Final = re.compile("--[a-z-]+=")
 
@@ -107,8 +106,9 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
 
 def _wrong_text(error: Exception, arguments: Sequence[str]) -> MailboatError | None:
     """The error for an argument whose bytes are no text; file names may have such bytes, so none is refused before."""
-    wrong = next((argument for argument in arguments if not argument.isascii() and printable(argument) != argument), "")
-    if not isinstance(error, UnicodeEncodeError) or not wrong:
+    # bytes that are no UTF-8 come as half surrogates
+    wrong = next((one for one in arguments if any("\ud800" <= char <= "\udfff" for char in one)), None)
+    if not isinstance(error, UnicodeEncodeError) or wrong is None:
         return None
     return UsageError(f"the argument {wrong!r} is not text in UTF-8")
 

@@ -68,7 +68,7 @@ class TimedReading(Generic[_T]):
         try:
             found = self._read()
         except BaseException as error:  # noqa: BLE001  # it is raised where the result is asked for
-            self._was_slow = self._clock.monotonic() - began > self._seconds
+            self._was_slow = False  # the next scrape waits for its own reading instead of raising this again
             reading.set_exception(error)
         else:
             self._was_slow = self._clock.monotonic() - began > self._seconds
