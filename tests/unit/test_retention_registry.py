@@ -12,7 +12,7 @@ from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.queues.announced import Announced
 from mailboat.queues.queue_names import QueueName
-from mailboat.retention.task import Registry
+from mailboat.retention.registry import Registry
 from mailboat.wire.messages import decode_message, encode_message
 
 SLING_ID = SlingId("a" * 36)

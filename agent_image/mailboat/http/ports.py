@@ -134,7 +134,7 @@ _PROBLEM_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
 
 
 class Permission:
-    """Lets a call pass whose caller may do something."""
+    """Lets a call pass whose caller has a right (`access.Caller`); its route says which one a request needs."""
 
     def __init__(self, verb: Verb) -> None:
         """The verb that is needed."""

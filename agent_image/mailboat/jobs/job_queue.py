@@ -138,6 +138,7 @@ class Queue:
         self.suspended_until_ms: int | None = 0
         """Nothing starts before this moment; None: until `resume`."""
         # By number: a dictionary calls the hash of the enumeration, which is interpreted.
+        # By priority, highest first. It holds within a queue only: queues take turns (`selection.plan_claims`).
         self._ready: list[_ReadyJobs] = []
         self._chains = Chains(table)
         self._ripening: list[tuple[int, JobId]] = []
@@ -439,7 +440,7 @@ class Queue:
         return (now_ms - self._ends[0]) / (len(self._ends) - 1)
 
     def ready(self, now_ms: int, most: int, untaken: frozenset[int] = _ALL_TAKEN) -> list[Sequence[JobId]]:
-        """Up to so many calls that may start, in the order in which they should, without those of some topics."""
+        """Up to so many calls that may start, without those of some topics: by priority, then the oldest first."""
         found: list[Sequence[JobId]] = []
         for ready in self._ready:
             if len(found) >= most:

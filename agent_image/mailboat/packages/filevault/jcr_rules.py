@@ -1,7 +1,6 @@
-"""What a JCR repository can't hold, though our content can: names, paths and values that Oak refuses.
+"""What a JCR repository can't hold, though our content can: checked where a package is written, never at an import.
 
-A package with one such node is refused as a whole where it is imported, and a Sling queue then stays blocked. So
-it is refused when it is written.
+Oak refuses a package with one such name, path or value as a whole, and a Sling queue then stays blocked.
 """
 
 from __future__ import annotations

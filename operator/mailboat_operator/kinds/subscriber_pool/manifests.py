@@ -64,6 +64,7 @@ def pool_children(
         image=context.image,
         config=context.policy.applied(pool_config(pool, journal)),
         secrets=[token_mount(owner.name_of(TOKEN_ENDING)), *journal_mounts(journal)],
+        # without the token's Secret: agents read that file again, so no pod is replaced for a new token
         secrets_digest=secrets_digest(journal_mounts(journal), context.secrets),
         volume=CONTENT_VOLUME if shared is None else _HOME_VOLUME,
         arguments=("--subscriber", "$(POD_NAME)") if shared is None else (),
