@@ -355,7 +355,7 @@ def test_a_package_that_is_given_up_notes_the_publishers_that_its_commit_passes(
 
 def test_a_redrive_notes_the_publishers_that_its_commit_passes(engine: Engine, stores: Stores) -> None:
     publish(engine, "/a")
-    settings = pool_settings(follow=(AUTHOR,))
+    settings = pool_settings(follow=frozenset({AUTHOR}))
     stores.member("m1", settings, processors=Processors(before=Hook(failing="/a"))).run(is_endless=False)
     publish_as(engine, AgentName("other"), "/b")
     with closing(stores.open_target()) as target:
@@ -380,7 +380,7 @@ def test_beyond_so_many_publishers_that_a_pool_passes_over_any_may_be_missed(eng
     message = decode_record(engine.records()[0])
     names = [AgentName(f"p{number}") for number in range(MAX_PASSED_OVER + 2)]
     engine.send(PACKAGES, *(message._replace(pub_agent_name=name) for name in names))
-    fed = FedPackages(engine.journal, pool_settings(follow=(AUTHOR,)), lambda: None)
+    fed = FedPackages(engine.journal, pool_settings(follow=frozenset({AUTHOR})), lambda: None)
     assert list(fed.offsets(Offset(0), engine.journal.bounds(PACKAGES).next_offset)) == [0]
     assert fed.passed_over == {*names[:MAX_PASSED_OVER], ANY_PUBLISHER}
 
