@@ -11,6 +11,7 @@ happens to run then.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -230,7 +231,9 @@ class Costs:
 
     def beyond(self) -> dict[str, float]:
         """Folders that cost more than their budget, with what they may."""
-        return folders_beyond(self.sums(), BUDGETS["folders"], self.pace.slowness) if self.is_limited else {}
+        # Workers that take turns on one core evict each other's caches: the unit tests took 94 s there instead of 64.
+        is_comparable = self.is_limited and len(os.sched_getaffinity(0)) > 1
+        return folders_beyond(self.sums(), BUDGETS["folders"], self.pace.slowness) if is_comparable else {}
 
     @property
     def excesses(self) -> dict[str, str]:
