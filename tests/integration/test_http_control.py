@@ -36,7 +36,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.http.list_pages import WHOLE_LIST
-from mailboat.http.ports import MAX_PUBLISHING
+from mailboat.http.publish_turns import MAX_PUBLISHING
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import DistributionRequest, parse_request
 from mailboat.testing.wait import PATIENCE_SECONDS

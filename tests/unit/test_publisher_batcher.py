@@ -1,4 +1,4 @@
-"""`PublishBatcher`: which requests share an append, in which order, and the answer to each caller."""
+"""`PublishBatcher`: which requests share an append, and the answer to each thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from mailboat.errors import (
     RetryableError,
     SourceChangedError,
     SourceMissingError,
-    ThrottledError,
     UsageError,
 )
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId
@@ -22,7 +21,7 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appender import Receipt
-from mailboat.publisher.batcher import MAX_BATCH, MAX_WAITING_OF_ONE, PublishBatcher
+from mailboat.publisher.batcher import PublishBatcher
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.state_file import PublisherBusyError
 from mailboat.testing.memory_content import MemorySource
@@ -98,13 +97,13 @@ def in_line(counter: PublishBatcher, publisher: PlayedPublisher, pool: ThreadPoo
     """A batch is under way; until the gate opens, others wait."""
     publisher.gate.clear()
     publisher.entered.clear()
-    first = pool.submit(counter.publish, request("first"), "first")
+    first = pool.submit(counter.publish, request("first"))
     assert publisher.entered.wait(PATIENCE_SECONDS)
     return [first]
 
 
 def await_line(counter: PublishBatcher, length: int) -> None:
-    wait_until(lambda: len(counter._queue) == length, f"{length} in line")
+    wait_until(lambda: len(counter._waiting) == length, f"{length} in line")
 
 
 def test_those_who_come_while_one_is_at_work_are_published_together(
@@ -112,40 +111,12 @@ def test_those_who_come_while_one_is_at_work_are_published_together(
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         done = in_line(counter, publisher, pool)
-        done += [pool.submit(counter.publish, request(str(n)), f"user-{n}") for n in range(6)]
+        done += [pool.submit(counter.publish, request(str(n))) for n in range(6)]
         await_line(counter, 6)
         publisher.gate.set()
         assert {item.result(PATIENCE_SECONDS).paths[0] for item in done} == {"/first", *(f"/{n}" for n in range(6))}
     first, second = publisher.batches
     assert (first, sorted(second)) == (["/first"], [f"/{n}" for n in range(6)])
-
-
-def test_a_burst_of_one_caller_does_not_starve_another(counter: PublishBatcher, publisher: PlayedPublisher) -> None:
-    with ThreadPoolExecutor(MAX_BATCH + 40) as pool:
-        in_line(counter, publisher, pool)
-        for number in range(MAX_BATCH + 20):
-            pool.submit(counter.publish, request(f"burst-{number}"), "burst")
-        await_line(counter, MAX_BATCH + 20)
-        hers = pool.submit(counter.publish, request("hers"), "ann")
-        await_line(counter, MAX_BATCH + 21)
-        publisher.gate.set()
-        hers.result(PATIENCE_SECONDS)
-    assert "/hers" in publisher.batches[1][:10]
-
-
-def test_a_line_that_is_full_is_told_and_only_to_its_caller(
-    counter: PublishBatcher, publisher: PlayedPublisher
-) -> None:
-    with ThreadPoolExecutor(MAX_WAITING_OF_ONE + 10) as pool:
-        in_line(counter, publisher, pool)
-        for number in range(MAX_WAITING_OF_ONE):
-            pool.submit(counter.publish, request(str(number)), "burst")
-        await_line(counter, MAX_WAITING_OF_ONE)
-        with pytest.raises(ThrottledError, match="100 requests of burst wait"):
-            counter.publish(request("more"), "burst")
-        hers = pool.submit(counter.publish, request("hers"), "ann")
-        publisher.gate.set()
-        assert hers.result(PATIENCE_SECONDS).offset == 7
 
 
 def test_waiting_requests_are_published_together_from_one_open_source(
@@ -154,7 +125,7 @@ def test_waiting_requests_are_published_together_from_one_open_source(
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
         for number in range(4):
-            pool.submit(counter.publish, request(str(number), Action.ADD if number < 2 else Action.DELETE), "ann")
+            pool.submit(counter.publish, request(str(number), Action.ADD if number < 2 else Action.DELETE))
             await_line(counter, number + 1)
         publisher.gate.set()
     assert publisher.batches[1:] == [["/0", "/1", "/2", "/3"]]
@@ -164,13 +135,13 @@ def test_waiting_requests_are_published_together_from_one_open_source(
     assert publisher.sources[0] is None
 
 
-def test_requests_of_one_caller_are_published_in_the_order_in_which_they_came(
+def test_requests_are_published_in_the_order_in_which_they_came(
     counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
         for number, action in enumerate((Action.DELETE, Action.ADD, Action.INVALIDATE, Action.DELETE, Action.ADD)):
-            pool.submit(counter.publish, request(str(number), action), "ann")
+            pool.submit(counter.publish, request(str(number), action))
             await_line(counter, number + 1)
         publisher.gate.set()
     assert publisher.batches[1:] == [["/0", "/1", "/2", "/3", "/4"]]
@@ -180,7 +151,7 @@ def test_a_request_that_can_not_be_published_fails_alone(counter: PublishBatcher
     publisher.failures["/2"] = SourceMissingError("/2 is not there")
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
-        done = [pool.submit(counter.publish, request(str(number)), "ann") for number in range(5)]
+        done = [pool.submit(counter.publish, request(str(number))) for number in range(5)]
         await_line(counter, 5)
         publisher.gate.set()
         for number, one in enumerate(done):
@@ -197,7 +168,7 @@ def test_a_source_that_changes_under_one_request_fails_that_request_alone(
     publisher.failures["/1"] = SourceChangedError("/1 was written while it was read")
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
-        done = [pool.submit(counter.publish, request(str(n), Action.ADD), f"user-{n}") for n in range(4)]
+        done = [pool.submit(counter.publish, request(str(n), Action.ADD)) for n in range(4)]
         await_line(counter, 4)
         publisher.gate.set()
         failed = [number for number, one in enumerate(done) if one.exception(PATIENCE_SECONDS) is not None]
@@ -210,9 +181,9 @@ def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
-        done = [pool.submit(counter.publish, request("0"), "ann")]
+        done = [pool.submit(counter.publish, request("0"))]
         await_line(counter, 1)
-        done += [pool.submit(counter.publish, request(str(number)), "ann") for number in range(1, 5)]
+        done += [pool.submit(counter.publish, request(str(number))) for number in range(1, 5)]
         await_line(counter, 5)
         publisher.failures["/0"] = failure
         publisher.gate.set()
@@ -227,8 +198,8 @@ def test_a_defect_is_answered_and_the_next_request_is_served(
 ) -> None:
     publisher.failures["/bad"] = RuntimeError("a defect")
     with pytest.raises(RuntimeError):
-        counter.publish(request("bad"), "ann")
-    assert counter.publish(request("good"), "ann").offset == 7
+        counter.publish(request("bad"))
+    assert counter.publish(request("good")).offset == 7
 
 
 def test_an_interrupt_of_who_is_at_work_leaves_no_one_waiting(
@@ -236,8 +207,8 @@ def test_an_interrupt_of_who_is_at_work_leaves_no_one_waiting(
 ) -> None:
     publisher.failures["/bad"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        counter.publish(request("bad"), "ann")
-    assert counter.publish(request("good"), "ann").offset == 7
+        counter.publish(request("bad"))
+    assert counter.publish(request("good")).offset == 7
 
 
 def test_a_source_that_can_not_be_opened_fails_what_reads_it_only(publisher: PlayedPublisher) -> None:
@@ -246,15 +217,15 @@ def test_a_source_that_can_not_be_opened_fails_what_reads_it_only(publisher: Pla
 
     counter = counter_of(publisher, open_source)
     with pytest.raises(SourceMissingError):
-        counter.publish(request("page", Action.ADD), "ann")
-    assert counter.publish(request("page"), "ann").offset == 7
+        counter.publish(request("page", Action.ADD))
+    assert counter.publish(request("page")).offset == 7
 
 
 def test_without_a_source_there_is_nothing_to_read(publisher: PlayedPublisher) -> None:
     with pytest.raises(UsageError, match="no source"):
-        counter_of(publisher, None).publish(request("page", Action.ADD), "ann")
+        counter_of(publisher, None).publish(request("page", Action.ADD))
 
 
 def test_what_was_published_is_located_without_asking_and_the_rest_by_the_publisher(counter: PublishBatcher) -> None:
-    counter.publish(request("a"), "ann")
+    counter.publish(request("a"))
     assert [counter.locate(item) for item in ("package/a", "request/a", "old", "nobody")] == [7, 7, 99, None]

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.config.document import ThrottleConfig
 from mailboat.errors import ThrottledError
-from mailboat.publisher.batcher import QUANTUM, FairQueue
 from mailboat.publisher.throttle import MAX_CALLERS, MAX_HELD_SECONDS, Throttle, plan_delay
 from mailboat.testing import wait
 from mailboat.testing.clocks import ManualClock, SkippingClock
@@ -117,58 +116,3 @@ class TestAdmission:
         clock.advance(MAX_HELD_SECONDS)
         waiting.join(wait.PATIENCE_SECONDS)
         assert not waiting.is_alive()
-
-
-class TestTurns:
-    def test_callers_take_turns_and_each_keeps_its_order(self) -> None:
-        turns: FairQueue[str] = FairQueue(quantum=2)
-        for number in range(6):
-            turns.put("ann", f"a{number}")
-        for number in range(2):
-            turns.put("bob", f"b{number}")
-        assert turns.take(100) == ["a0", "a1", "b0", "b1", "a2", "a3", "a4", "a5"]
-        assert len(turns) == 0
-
-    def test_a_burst_of_one_caller_delays_the_others_by_its_turn_only(self) -> None:
-        turns: FairQueue[str] = FairQueue()
-        for number in range(500):
-            turns.put("burst", f"x{number}")
-        turns.put("ann", "hers")
-        assert turns.take(QUANTUM + 1).index("hers") == QUANTUM
-
-    def test_what_costs_more_than_a_turn_is_saved_up_for(self) -> None:
-        turns: FairQueue[str] = FairQueue(quantum=10)
-        turns.put("heavy", "large", cost=25)
-        for number in range(40):
-            turns.put("light", f"l{number}")
-        assert turns.take(100).index("large") == 20
-
-    def test_who_has_nothing_in_line_saves_nothing(self) -> None:
-        turns: FairQueue[str] = FairQueue(quantum=10)
-        turns.put("ann", "first")
-        turns.take(1)
-        turns.put("ann", "large", cost=11)
-        turns.put("bob", "small")
-        assert turns.take(2) == ["small", "large"]
-
-    @given(
-        st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 600)), max_size=60),
-        st.integers(1, 20),
-        st.integers(1, 10),
-    )
-    def test_everything_comes_out_once_and_each_callers_in_its_order(
-        self, puts: list[tuple[str, int]], quantum: int, at_once: int
-    ) -> None:
-        turns: FairQueue[tuple[str, int]] = FairQueue(quantum)
-        for place, (caller, cost) in enumerate(puts):
-            turns.put(caller, (caller, place), cost)
-        taken: list[tuple[str, int]] = []
-        while len(turns):
-            found = turns.take(at_once)
-            assert 0 < len(found) <= at_once
-            taken += found
-        assert sorted(place for _, place in taken) == list(range(len(puts)))
-        for caller in "abc":
-            places = [place for name, place in taken if name == caller]
-            assert places == sorted(places)
-        assert turns.line_length("a") == 0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import GetObjectOutputTypeDef
 
-# an upload (4), a download (4) and a sweep (8) at once: urllib3 discards connections beyond this number
+# an upload (4), a download (4) and a sweep (8) at once; what several downloads use beyond it, urllib3 closes again
 CONNECTIONS: Final = 16
 # both stay far below half of `LEASE_SECONDS`: a sweeper relies on its delete request ending within that time
 _CONNECT_SECONDS: Final = 5.0

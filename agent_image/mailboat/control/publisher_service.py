@@ -66,8 +66,8 @@ class PublisherService:
         self._slowest: tuple[int, float, Offset | None] = (-1, 0.0, None)
 
     def publish(self, request: DistributionRequest) -> Receipt:
-        """Publish in the turn of the request's user. Raises: as `Control.distribute`."""
-        return self._batcher().publish(self._admitted(request), request.user_id or _ANONYMOUS)
+        """Publish one request. Raises: as `Control.distribute`."""
+        return self._batcher().publish(self._admitted(request))
 
     def publish_all(self, requests: Sequence[DistributionRequest]) -> Iterator[Receipt]:
         """Publish requests in order, several an append. Raises: as `Control.distribute_all`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import threading
 from collections.abc import Iterable, Mapping
@@ -28,11 +27,8 @@ from mailboat.http.audit import ApiCall, AuditTrail
 from mailboat.http.examples import PROBLEMS
 from mailboat.http.long_poll import Wait
 from mailboat.http.probes import ProbePorts
+from mailboat.http.publish_turns import PublishTurns
 from mailboat.telemetry.memory_accounts import MemoryAccounts
-
-MAX_PUBLISHING: Final = 30
-"""Threads that publish or plan at once, of 40 that the framework has. They may wait for minutes, behind a request that
-publishes what changed; the others answer reads meanwhile."""
 
 _ALWAYS: Final = (400, 401, 403, 413, 429, 500, 503)
 """Statuses that any operation may have: a bad request, access, a body too large, rate, a defect, a passing fault."""
@@ -68,7 +64,7 @@ class ApiPorts(ProbePorts):
         history: Lag and throughput of the last hour.
         stopping: Set when waiting calls should answer with what they know.
         memory: What the bounded structures of the process hold.
-        publishing: Held by each call that publishes or plans.
+        publishing: Who may publish or plan now.
     """
 
     control: Control
@@ -80,7 +76,7 @@ class ApiPorts(ProbePorts):
     history: LagHistory
     stopping: threading.Event = field(default_factory=threading.Event)
     memory: MemoryAccounts = field(default_factory=MemoryAccounts)
-    publishing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PUBLISHING))
+    publishing: PublishTurns = field(default_factory=PublishTurns)
 
 
 async def _ports_of(request: Request) -> ApiPorts:

@@ -51,7 +51,7 @@ class Feeds:
 
 
 def queue_of(feed: Feed) -> QueueSettings:
-    """The queue of a pool."""
+    """The queue of a pool, as the fold reads it: a change of it is one of `RULES`."""
     # Retries have no limit here: only a member gives a package up, in a transaction of the target. If the queue gave
     # one up, a late member could import it after newer packages with the same paths.
     return QueueSettings(feed.queue, (pool_topic(feed.pool),), QueueKind.KEYED, retries=-1, retry_delay_ms=1_000)

@@ -4,8 +4,9 @@ Every process that reads the topic computes the same state at the same offset, w
 append time so far, and limits, order, keys and rates are decided here. A claim wins by its place in the log. Its offset
 is the fencing token: renewals and results count only with the token of the live lease.
 
-Any change of what a record does here, or in the queues and schedules below, is a change of `RULES`: also that of a
-delay or a limit. `tests/golden/test_job_decisions.py` holds the fold to it.
+A change of what a record does here, or in the queues, feeds and schedules that the fold holds, is a change of `RULES`:
+also that of a delay or a limit. `tests/golden/test_job_decisions.py` holds the fold to it. What makes records, as
+`plan_firing`, is free to change.
 """
 
 from __future__ import annotations

@@ -192,5 +192,5 @@ def remove_expired(workspace: Workspace) -> int:
             return before
         return whole_package_border(workspace.journal, topic, before, workspace.clock)
 
-    workspace.ensure_topics()
+    workspace.have_topics()  # an embedded journal gets the new retention; brokers keep theirs
     return workspace.journal.remove_expired(border)

@@ -32,7 +32,9 @@ MAX_SHOWN_BYTES: Final = 16_000
 
 _PLAIN_LENGTH: Final = 2 * MAX_DEPTH  # a path of this length can be neither too deep nor have a name too long
 # One C-level match decides the common case: every name plain, short and not made of dots alone.
-_PLAIN: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f\ud800-\udfff]{1,63}){1,100}\Z")
+_PLAIN: Final = re.compile(
+    rf"(?:/(?!\.{{1,2}}(?:/|\Z))[^/\\\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_NAME_BYTES // 4}}}){{1,{MAX_DEPTH}}}\Z"
+)
 
 
 def parse_path(text: str) -> NodePath:

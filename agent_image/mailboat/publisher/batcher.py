@@ -1,18 +1,18 @@
-"""Batches the requests of many callers: group commit for one publisher, with a fair order between callers.
+"""Batches the requests of many threads: group commit for one publisher.
 
-A caller that finds the publisher idle publishes for all callers that wait, in one durable append where possible, and
+A thread that finds the publisher idle publishes for all threads that wait, in one durable append where possible, and
 hands out the receipts; the others wait for theirs. So the cost of a durable append is shared, and no thread of ours is
-needed. `FairQueue` orders the callers; the requests of one caller, which it may send concurrently, keep their order.
+needed. `http.publish_turns` decides which callers get threads, and bounds their number.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final
 
 from mailboat.content.port import Source
 from mailboat.errors import (
@@ -23,7 +23,6 @@ from mailboat.errors import (
     StorageFailedError,
     StorageFullError,
     StorageReadOnlyError,
-    ThrottledError,
     UsageError,
 )
 from mailboat.model.identifiers import AgentName, Offset
@@ -33,10 +32,6 @@ from mailboat.publisher.appender import Receipt
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.state_file import PublisherBusyError
 
-MAX_BATCH: Final = 64
-MAX_WAITING: Final = 1_000
-# A tenth of the queue: one caller cannot fill it for the others.
-MAX_WAITING_OF_ONE: Final = 100
 _MAX_REMEMBERED: Final = 10_000
 
 _FAILURES_OF_ALL: Final = (
@@ -79,28 +74,20 @@ class PublishBatcher:
         self._publisher = publisher
         self._open_source = open_source
         self._changed = threading.Condition()
-        self._queue: FairQueue[_Ticket] = FairQueue()
+        self._waiting: list[_Ticket] = []
         self._is_busy = False
         self._places: OrderedDict[str, Offset] = OrderedDict()
 
-    def publish(self, request: DistributionRequest, caller: str) -> Receipt:
-        """Publish one request in the caller's turn; durable when it returns.
-
-        Raises:
-            ThrottledError: Too many requests wait, of this caller or of all.
-            UsageError, …: As `Publisher.publish`.
-        """
+    def publish(self, request: DistributionRequest) -> Receipt:
+        """Publish one request; durable when it returns. Raises: UsageError, …: as `Publisher.publish`."""
         if request.action is Action.ADD and self._open_source is None:
             raise self._source_missing()
         ticket = _Ticket(request)
         with self._changed:
-            self._enqueue(ticket, caller)
-            while ticket.answer is None:
-                if self._is_busy:
-                    self._changed.wait()
-                else:
-                    # The batch need not hold this thread's own request: the loop ends when that is answered.
-                    self._serve()
+            self._waiting.append(ticket)
+            self._changed.wait_for(lambda: ticket.answer is not None or not self._is_busy)
+            if ticket.answer is None:
+                self._serve()
         return ticket.result()
 
     @contextmanager
@@ -135,18 +122,9 @@ class PublishBatcher:
             next_step="set `source` of this publisher in the agent's configuration",
         )
 
-    def _enqueue(self, ticket: _Ticket, caller: str) -> None:
-        if self._queue.line_length(caller) >= MAX_WAITING_OF_ONE or len(self._queue) >= MAX_WAITING:
-            raise ThrottledError(
-                f"{self._queue.line_length(caller)} requests of {caller} wait already, and {len(self._queue)} in all",
-                retry_after_seconds=1.0,
-                publisher=self._name,
-            )
-        self._queue.put(caller, ticket, len(ticket.request.paths))
-
     def _serve(self) -> None:
-        """Publish the next batch; the lock is free meanwhile, so that others can queue up for the one after it."""
-        batch = self._queue.take(MAX_BATCH)
+        """Publish the next batch; the lock is free meanwhile, so that others can wait for the one after it."""
+        batch, self._waiting = self._waiting, []
         self._is_busy = True
         self._changed.release()  # within the `with` of `publish`, which expects the lock held when this returns
         try:
@@ -204,58 +182,3 @@ def _answer_all(tickets: Sequence[_Ticket], error: BaseException) -> None:
     for ticket in tickets:
         if ticket.answer is None:
             ticket.resolve(error)
-
-
-QUANTUM: Final = 8
-
-_T = TypeVar("_T")
-
-
-class _Waiting(NamedTuple, Generic[_T]):
-    cost: int
-    item: _T
-
-
-class FairQueue(Generic[_T]):
-    """Fair queue over callers: deficit round robin (Shreedhar and Varghese, 1995). For one thread.
-
-    Each caller has a line of its own and takes turns with the others; a turn is worth a quantum, and what a request
-    costs more is saved up for over several turns. So a burst, or a request with hundreds of paths, delays its own
-    caller.
-    """
-
-    def __init__(self, quantum: int = QUANTUM) -> None:
-        self._quantum = quantum
-        self._lines: OrderedDict[str, deque[_Waiting[_T]]] = OrderedDict()
-        self._savings: dict[str, int] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def line_length(self, caller: str) -> int:
-        """How many requests of a caller wait."""
-        return len(self._lines.get(caller, ()))
-
-    def put(self, caller: str, item: _T, cost: int = 1) -> None:
-        """Add to the end of the caller's line."""
-        self._lines.setdefault(caller, deque()).append(_Waiting(max(1, cost), item))
-        self._savings.setdefault(caller, 0)
-        self._count += 1
-
-    def take(self, max_items: int) -> list[_T]:
-        """The next items, at most so many."""
-        taken: list[_T] = []
-        while self._lines and len(taken) < max_items:
-            caller, line = next(iter(self._lines.items()))
-            self._savings[caller] += self._quantum
-            while line and len(taken) < max_items and line[0].cost <= self._savings[caller]:
-                self._savings[caller] -= line[0].cost
-                taken.append(line.popleft().item)
-            if line:
-                self._lines.move_to_end(caller)
-            else:
-                # With the line its savings go: an idle caller must not save up for a burst.
-                del self._lines[caller], self._savings[caller]
-        self._count -= len(taken)
-        return taken

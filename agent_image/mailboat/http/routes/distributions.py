@@ -62,7 +62,7 @@ async def distribute(
     """
     call.concerns({"publisher": publisher, "action": order.action, "paths": len(order.paths)})
     wanted = checked_request(order, call, idempotency_key)
-    async with ports.publishing:
+    async with ports.publishing.turn(wanted.user_id, len(wanted.paths)):
         made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
     call.concerns({"package": made.package_id, "offset": made.offset})
     response.headers["Location"] = f"/api/v1/publishers/{publisher}/distributions/{made.package_id}"
@@ -85,7 +85,7 @@ async def distribute_changed(
     """
     paths, user_id = checked_paths(order.paths, call), checked_user(order.user_id, call)
     call.concerns({"publisher": publisher, "action": "CHANGED", "paths": len(paths)})
-    async with ports.publishing:
+    async with ports.publishing.turn(user_id):
         made = await run_in_threadpool(lambda: list(ports.control.publish_changed(publisher, paths, user_id)))
     call.concerns({"packages": len(made)})
     return made
@@ -96,7 +96,7 @@ async def plan(publisher: PublisherName, order: DistributionOrder, ports: Ports,
     """What publishing the request would send: a dry run that reads the source and changes nothing. For an ADD."""
     call.concerns({"publisher": publisher, "action": order.action, "paths": len(order.paths)})
     wanted = checked_request(order, call, None)
-    async with ports.publishing:
+    async with ports.publishing.turn(wanted.user_id, len(wanted.paths)):
         return await run_in_threadpool(ports.control.plan, publisher, wanted)
 
 
@@ -105,9 +105,9 @@ async def plan_changed(
     publisher: PublisherName, order: ChangeOrder, ports: Ports, call: CurrentCall
 ) -> PublicationPlan:
     """What publishing the changes would send: a dry run that reads the source and changes nothing."""
-    paths = checked_paths(order.paths, call)
+    paths, user_id = checked_paths(order.paths, call), checked_user(order.user_id, call)
     call.concerns({"publisher": publisher, "action": "CHANGED", "paths": len(paths)})
-    async with ports.publishing:
+    async with ports.publishing.turn(user_id):
         return await run_in_threadpool(ports.control.plan_changed, publisher, paths)
 
 

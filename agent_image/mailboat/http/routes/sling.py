@@ -173,7 +173,7 @@ async def sling_distribute(agent: PublisherName, request: Request, ports: Ports,
         order = DistributionOrder(action, paths, paths if _is_deep(fields) else ())
         call.concerns({"action": action})
         wanted = checked_request(order, call, request.headers.get("idempotency-key"))
-        async with ports.publishing:
+        async with ports.publishing.turn(wanted.user_id, len(wanted.paths)):
             made = await run_in_threadpool(ports.control.distribute, agent, wanted)
     except AccessDeniedError:
         raise
