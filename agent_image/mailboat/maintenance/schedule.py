@@ -192,5 +192,5 @@ def remove_expired(workspace: Workspace) -> int:
             return before
         return whole_package_border(workspace.journal, topic, before, workspace.clock)
 
-    workspace.ensure_topics()  # brokers are told the retention here, and apply it themselves
+    workspace.ensure_topics()  # brokers get the retention here, and apply it themselves
     return workspace.journal.remove_expired(border)
