@@ -17,6 +17,7 @@ from mailboat.blobs.s3_sweep import read_announcement
 from mailboat.config.storage import S3Config
 from mailboat.errors import BlobStoreUnavailableError
 from mailboat.testing.clocks import ManualClock, SkippingClock
+from urllib3.exceptions import SSLError
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,20 @@ def test_document_replaced_while_it_is_read_is_not_a_mixture_of_two(monkeypatch:
     with pytest.raises(BlobStoreUnavailableError, match="replaced meanwhile"):
         S3Documents(connection, "documents/").read("users")
     connection.close()
+
+
+class DamagedBody(io.BytesIO):
+    def read(self, _: int | None = -1, /) -> bytes:
+        raise SSLError("[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC]")  # as urllib3 does, and botocore passes it on
+
+
+def test_body_whose_tls_record_was_damaged_goes_on_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = iter([DamagedBody(), io.BytesIO(b"edge")])
+    answer = {"ETag": '"e"', "ContentLength": 4}
+    bucket = SimpleNamespace(get_object=lambda **_: {**answer, "Body": next(bodies)}, close=lambda: None)
+    monkeypatch.setattr("mailboat.blobs.s3_connection.new_client", lambda *_: bucket)
+    with closing(S3Connection(S3Config("bucket"), SkippingClock(), random.Random(0))) as connection:
+        assert S3Documents(connection, "documents/").read("users") == b"edge"
 
 
 class Markers:

@@ -37,6 +37,8 @@ def answer(code: str, status: int, **headers: str) -> ClientError:
         ("Whatever", 429, FailureKind.PASSING),
         ("RequestTimeout", 400, FailureKind.PASSING),
         ("BadDigest", 400, FailureKind.PASSING),
+        ("IncompleteBody", 400, FailureKind.PASSING),
+        ("XAmzContentSHA256Mismatch", 400, FailureKind.PASSING),
         ("ExpiredToken", 400, FailureKind.EXPIRED),
         ("403", 403, FailureKind.EXPIRED),
         ("400", 400, FailureKind.EXPIRED),

@@ -21,6 +21,7 @@ import botocore.session
 from botocore.config import Config as ClientConfig
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader, create_loader
+from urllib3.exceptions import HTTPError
 
 from mailboat.blobs.s3_errors import (
     FailureKind,
@@ -47,7 +48,8 @@ _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 30.0
 # Bounds the memory: a server that ignores `Range` sends all that comes before it.
 _DROP_BYTES: Final = 1024 * 1024
-_FAILURES: Final = (BotoCoreError, ClientError, NoClientError, OSError, ValueError)
+_OF_LIBRARIES: Final = (BotoCoreError, ClientError, HTTPError, NoClientError)
+_FAILURES: Final = (*_OF_LIBRARIES, OSError, ValueError)
 """Of a request. The last two come from AWS's chain, which reads files and starts programs: bodies are plain bytes.
 
 Raised by our own code they are a defect, which must not look like a store that is down: see `_is_ours`.
@@ -206,8 +208,9 @@ class ResumingBody(io.RawIOBase):
             try:
                 self._drop_unwanted()
                 data: bytes = self._stream.read(wanted)
-            # botocore reports a cut body as ResponseStreamingError, IncompleteReadError or ReadTimeoutError
-            except BotoCoreError as error:
+            # botocore reports a cut body as ResponseStreamingError, IncompleteReadError or ReadTimeoutError, and lets
+            # urllib3's SSLError of a damaged TLS record through
+            except (BotoCoreError, HTTPError) as error:
                 # Counted over reopened connections: a server that always cuts at the same byte ends the read.
                 self._failures += 1
                 self._connection.pause(classify(error), self._failures, self._doing, error)
@@ -299,7 +302,7 @@ def new_client(config: S3Config, read_keys: Callable[[], S3Keys] | None) -> S3Cl
 
 def _is_ours(error: Exception) -> bool:
     """Whether a ValueError or OSError was raised without botocore taking part: by a mistake of our own code."""
-    if isinstance(error, (BotoCoreError, ClientError, NoClientError)):
+    if isinstance(error, _OF_LIBRARIES):
         return False
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     return not any(str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES for frame in frames)

@@ -28,6 +28,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     PartialCredentialsError,
 )
+from urllib3.exceptions import HTTPError
 
 from mailboat.clock import Backoff
 from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError, MailboatError
@@ -43,8 +44,10 @@ _EXPIRED: Final = frozenset(
 _UNTOLD: Final = frozenset({"400", "403"})  # an answer to HEAD has no body, and so no code: it may be an expired token
 _PASSING: Final = frozenset(
     {
-        # the bytes were damaged on their way: the checksum in the request is of those that were sent
+        # the bytes were damaged or cut on their way: the checksum in the request is of those that were sent
         "BadDigest",
+        "IncompleteBody",
+        "XAmzContentSHA256Mismatch",
         # 409: another write to the key was under way; S3 asks to send the request again:
         # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
         "ConditionalRequestConflict",
@@ -59,7 +62,9 @@ _PASSING: Final = frozenset(
         "TooManyRequests",
     }
 )
-_CUT: Final = (ConnectionError, HTTPClientError, IncompleteReadError)
+# The last one is of botocore's transport: of a body it lets through what is neither a timeout nor a cut, such as a
+# damaged TLS record.
+_CUT: Final = (ConnectionError, HTTPClientError, IncompleteReadError, HTTPError)
 _DENIED_STEP: Final = "renew the credentials, and give this user the rights of its role: docs/blobs.md lists them"
 _REFUSED_STEP: Final = "check `blobs.s3` in the configuration, and what AWS finds in its variables (AWS_*) and files"
 _NO_CREDENTIALS: Final = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
