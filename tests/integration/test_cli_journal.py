@@ -13,13 +13,14 @@ from mailboat.api.archive import MAX_PROBLEMS
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import JournalAccessDeniedError, StorageFullError
+from mailboat.journal import port
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.maintenance import schedule
 from mailboat.maintenance.schedule import maintain
-from mailboat.model.identifiers import TopicName
+from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
-from mailboat.operations.journal_verification import verify_journal
+from mailboat.operations.journal_verification import JournalCheck, verify_journal
 
 
 @pytest.fixture
@@ -260,6 +261,20 @@ def test_no_more_problems_are_kept_than_are_shown(boat: Any) -> None:
             workspace.journal, [topic], workspace.blobs, event_topic=TopicName("event"), reads_blobs=False
         )
     assert (found.problem_count, len(found.findings)) == (MAX_PROBLEMS + 1, MAX_PROBLEMS)
+
+
+def test_messages_that_retention_removes_while_they_are_checked_do_not_end_a_verification(
+    boat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "SCAN_LIMITS", ReadLimits(max_records=1))
+    with Workspace(Home(boat.home)) as workspace:
+        journal, topic = workspace.journal, workspace.package_topic
+        journal.append(topic, [NewRecord(b"x")] * 5)
+        checked = []
+        for record in JournalCheck(journal, workspace.blobs, reads_blobs=False).records(topic):
+            checked.append(record.offset)
+            journal.truncate(topic, Offset(3))
+    assert checked == [0, 3, 4]
 
 
 def test_figures_are_shown_where_their_topic_may_not_be_removed(boat: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.blobs.port import BlobInfo
 from mailboat.blobs.sweep import ReferencedDigests, SweepDecision, decide_sweep, new_figures, plan_sweep
+from mailboat.config.topic_settings import TopicSettings
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.maintenance import blob_sweep
+from mailboat.maintenance.blob_sweep import SweepStep, read_references
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.testing.clocks import ManualClock
+from mailboat.wire.headers import PIECE_HEADERS
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 DIGESTS = st.binary(min_size=32, max_size=32)
@@ -49,3 +61,17 @@ def test_only_what_is_old_and_named_by_none_goes() -> None:
 
 def test_a_blob_of_exactly_the_grace_period_is_young() -> None:
     assert decide_sweep(blob("a", 10), ReferencedDigests(), NOW - timedelta(seconds=10)) is SweepDecision.YOUNG
+
+
+def test_messages_that_retention_removes_while_a_sweep_reads_do_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, topic = ManualClock(), TopicName("package")
+    journal = MemoryJournal(clock)
+    journal.ensure_topic(topic, TopicSettings())
+    journal.append(topic, [NewRecord(b"piece", PIECE_HEADERS)] * 5)
+    monkeypatch.setattr(blob_sweep, "SCAN_LIMITS", ReadLimits(max_records=1))
+
+    def remove_three(_: SweepStep) -> None:
+        journal.truncate(topic, Offset(3))
+
+    workspace = SimpleNamespace(journal=journal, package_topic=topic, blobs=MemoryBlobStore(clock))
+    assert read_references(cast("Any", workspace), remove_three).messages == 3, "the first and the last two"

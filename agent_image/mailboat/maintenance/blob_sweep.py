@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -29,7 +30,7 @@ from mailboat.blobs.sweep import (
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import SQLITE, parse_target
 from mailboat.content.targets.sqlite import sweep_blobs
-from mailboat.errors import JournalUnavailableError, MailboatError, UsageError
+from mailboat.errors import JournalUnavailableError, MailboatError, PositionOutOfRangeError, UsageError
 from mailboat.journal.port import SCAN_LIMITS, Record
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import PackageMessage
@@ -270,16 +271,22 @@ def _digests_of(record: Record) -> Sequence[bytes]:
 def _retained(workspace: Workspace) -> Iterator[Record]:
     journal, topic = workspace.journal, workspace.package_topic
     bounds = journal.bounds(topic)
-    reader = journal.reader(topic, bounds.earliest_offset)
-    try:
-        while reader.next_offset < bounds.next_offset:
-            batch = reader.read(SCAN_LIMITS, _WAIT_SECONDS)
-            yield from batch.records
-            # A log that was cut while it was read: the messages that are missing may refer to blobs.
-            if batch.is_at_end and reader.next_offset < bounds.next_offset:
-                raise JournalUnavailableError("the log ended before it was read to its end", topic=topic)
-    finally:
-        reader.close()
+    start, end = bounds.earliest_offset, bounds.next_offset
+    while start < end:
+        with closing(journal.reader(topic, start)) as reader:
+            try:
+                while reader.next_offset < end:
+                    batch = reader.read(SCAN_LIMITS, _WAIT_SECONDS)
+                    yield from batch.records
+                    # A log that was cut while it was read: the messages that are missing may refer to blobs.
+                    if batch.is_at_end and reader.next_offset < end:
+                        raise JournalUnavailableError("the log ended before it was read to its end", topic=topic)
+                start = reader.next_offset
+            except PositionOutOfRangeError:
+                start = journal.bounds(topic).earliest_offset
+                # Retention was faster: what it removed needs no blob any more. Anything else is a log that was cut.
+                if start <= reader.next_offset:
+                    raise
 
 
 def _stored_before(workspace: Workspace) -> datetime:

@@ -13,7 +13,7 @@ from mailboat.api.archive import MAX_PROBLEMS, ProblemView
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.clock import SystemClock
-from mailboat.errors import JournalCorruptError, MailboatError
+from mailboat.errors import JournalCorruptError, MailboatError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, Record, Start, records_of
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import PackageMessage
@@ -91,6 +91,12 @@ class JournalCheck:
                     raise
                 self.complain(topic, Offset(missing), error.message)
                 start = Offset(resumes)
+            except PositionOutOfRangeError as error:
+                earliest = error.where.get("earliest")
+                # Retention was faster. A log that lost its end is another matter.
+                if not isinstance(earliest, int) or earliest <= previous:
+                    raise
+                start = Offset(earliest)
 
     def record(self, topic: TopicName, record: Record, *, is_event: bool) -> None:
         """Check one record."""
