@@ -25,7 +25,15 @@ from mailboat.testing.journal_harness import (
     values_of,
 )
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
-from support.kafka_broker import KafkaBroker, stopped, with_section
+from support.kafka_broker import BrokerSettings, KafkaBroker, stopped, with_section
+
+
+@pytest.fixture(scope="module")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """With Kafka's own default: a client that asks for a topic in the wrong way makes it again."""
+    properties = {"auto.create.topics.enable": "true"}
+    with KafkaBroker(BrokerSettings(tmp_path_factory.mktemp("kafka"), properties=properties), SystemClock()) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -52,6 +52,9 @@ def client_options(settings: KafkaSettings) -> ClientOptions:
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": _CLIENT_ID,
+        # True by default for producers and admin clients: brokers that allow it would make a deleted topic again, empty
+        # and with settings of their own, for an append or a mere question for its leader.
+        "allow.auto.create.topics": False,
         **_RECONNECT_MS,
         **security_options(settings),
     }
