@@ -109,9 +109,9 @@ class Brokers:
         self._seconds = answer_seconds
         self._reason: KafkaError | None = None
         hooks: dict[str, Any] = {"logger": _LOG, "log_level": _CRITICAL, "error_cb": self._note}
-        options = client_options(kafka, credentials)
+        self._options: dict[str, Any] = {**client_options(kafka, credentials), **hooks}
         try:
-            self._admin = AdminClient({**options, **hooks})
+            self._admin = AdminClient(self._options)
         except KafkaException as raised:
             # of all options, only what comes from Secrets was not checked before; the library's words may quote it
             text = f"the Kafka client rejects what Secret {', '.join(sorted(credentials))} holds"
@@ -136,11 +136,14 @@ class Brokers:
         """
         # first a listing: see the module, librdkafka aborts the process without a broker in service
         await self.cluster()
-        asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._seconds)
+        admin = (
+            self._admin
+        )  # kept to the last answer: the library leaves requests of a client that is dropped without one
+        asked = admin.describe_topics(TopicCollection(list(names)), request_timeout=self._seconds)
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         asked_configs = {
             resource.name: future
-            for resource, future in self._admin.describe_configs(resources, request_timeout=self._seconds).items()
+            for resource, future in admin.describe_configs(resources, request_timeout=self._seconds).items()
         }
         return {name: await self._topic(name, asked[name], asked_configs[name]) for name in names}
 
@@ -149,35 +152,43 @@ class Brokers:
 
         A topic to make that is there already, and one to delete that is gone, count as done.
         """
+        admin = self._admin  # kept, as in `topics`
         asked: dict[str, Future[Any]] = {}
         # All requests are sent before the first answer is awaited: one round trip for all topics of a Journal.
         creates = [_new_topic(action.topic) for action in actions.values() if isinstance(action, CreateTopic)]
         if creates:
-            asked |= self._admin.create_topics(creates, request_timeout=self._seconds)
+            asked |= admin.create_topics(creates, request_timeout=self._seconds)
         grows = [
             NewPartitions(action.name, action.partitions) for action in actions.values() if isinstance(action, Grow)
         ]
         if grows:
-            asked |= self._admin.create_partitions(grows, request_timeout=self._seconds)
+            asked |= admin.create_partitions(grows, request_timeout=self._seconds)
         changes = [_changed(action) for action in actions.values() if isinstance(action, Configure)]
         if changes:
-            found = self._admin.incremental_alter_configs(changes, request_timeout=self._seconds)
+            found = admin.incremental_alter_configs(changes, request_timeout=self._seconds)
             asked |= {resource.name: future for resource, future in found.items()}
         deletes = [action.name for action in actions.values() if isinstance(action, DeleteTopic)]
         if deletes:
-            asked |= self._admin.delete_topics(deletes, request_timeout=self._seconds)
+            asked |= admin.delete_topics(deletes, request_timeout=self._seconds)
         return {name: await self._done(action, asked[name]) for name, action in actions.items()}
 
     def _listing(self) -> Future[ClusterMetadata]:
         future: Future[ClusterMetadata] = Future()
         # a running future can't be cancelled: else `set_result` raises InvalidStateError when the caller has gone
         future.set_running_or_notify_cancel()
+        admin = self._admin
 
         def ask() -> None:
             try:
-                future.set_result(self._admin.list_topics(timeout=self._seconds))
+                future.set_result(admin.list_topics(timeout=self._seconds))
             except BaseException as raised:  # noqa: BLE001  # an unresolved future would leave the caller to its time-out
-                future.set_exception(raised)
+                try:
+                    admin.poll(0)  # else the reason is lost with the client
+                    # A client that was given no broker in service finds none again, see
+                    # `mailboat.journal.kafka_topics`. Here, as to end the old one may take a while.
+                    self._admin = AdminClient(self._options)
+                finally:
+                    future.set_exception(raised.with_traceback(None))  # the traceback would keep the old client
 
         # The call blocks, so it gets a thread; a daemon, as the end of the process must not wait for it.
         threading.Thread(target=ask, name="brokers", daemon=True).start()

@@ -126,6 +126,24 @@ def test_a_broker_that_stands_still_leaves_a_beginning_of_the_batch_in_order(
     assert seconds == expected[: len(seconds)]
 
 
+def test_a_broker_that_stood_still_beyond_its_session_serves_the_same_clients_again(
+    kafka_broker: KafkaBroker, settings: KafkaSettings, topic: TopicName
+) -> None:
+    """Its controller has fenced it, and it may answer for a while that there is no broker."""
+    impatient = with_section(settings, append_seconds=3.0, request_seconds=2.0)
+    with KafkaJournal(impatient, SystemClock()) as journal:
+        reader = once_available(lambda: journal.reader(topic, Edge.NEXT))
+        for wanted in ([NewRecord(b"first")], [NewRecord(b"second")], [NewRecord(b"third")]):
+            with stopped(kafka_broker):
+                for _ in range(3):  # twice as long as the session
+                    with pytest.raises(JournalUnavailableError):
+                        journal.bounds(topic)
+            once_available(lambda wanted=wanted: journal.append(topic, wanted))
+            found = list[bytes]()
+            while wanted[0].value not in found:  # an append that was given up may have been stored as well
+                found += values_of(patient_read(reader, 1))
+
+
 def test_records_in_hand_are_kept_while_the_brokers_do_not_say_whose_they_are(
     kafka_broker: KafkaBroker, settings: KafkaSettings, topic: TopicName
 ) -> None:

@@ -9,10 +9,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
+from mailboat.errors import JournalUnavailableError
+from mailboat.journal import kafka_topics
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.port import Edge, ReadLimits
+from mailboat.testing.journal_harness import FOREVER, new_topic_name, once_available, some_records
 from support.kafka_broker import BrokerSettings, KafkaBroker
 
 FENCED_OFTEN = {"broker.session.timeout.ms": "900", "broker.heartbeat.interval.ms": "2500"}
@@ -67,9 +73,10 @@ with KafkaJournal(settings, SystemClock()) as journal:
 """
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
-    with KafkaBroker(BrokerSettings(tmp_path / "broker", properties=FENCED_OFTEN), SystemClock()) as broker:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    settings = BrokerSettings(tmp_path_factory.mktemp("kafka"), properties=FENCED_OFTEN)
+    with KafkaBroker(settings, SystemClock()) as broker:
         yield broker
 
 
@@ -77,3 +84,25 @@ def test_a_broker_that_is_out_of_service_again_and_again_ends_no_process(broker:
     command = [sys.executable, "-c", ASKING, broker.bootstrap_servers]
     asked = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert (asked.returncode, asked.stdout) == (0, "1 log\n"), asked.stderr[-2000:]
+
+
+def test_clients_that_were_told_of_no_broker_find_it_again(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka drops all addresses then, and connects to none again: https://github.com/confluentinc/librdkafka/issues/5301"""
+    monkeypatch.setattr(kafka_topics, "_LEAST_LIFE_SECONDS", 1.0)
+    config, topic = KafkaConfig((broker.bootstrap_servers,), append_seconds=3.0, request_seconds=1.5), new_topic_name()
+    with KafkaJournal(KafkaSettings(config), SystemClock()) as journal:
+        once_available(lambda: journal.ensure_topic(topic, FOREVER))
+        reader = once_available(lambda: journal.reader(topic, Edge.NEXT))
+        for _ in range(3):
+            failures = 0
+            while failures < 2:
+                try:
+                    journal.bounds(topic)
+                    reader.read(ReadLimits(), 0.2)
+                except JournalUnavailableError:
+                    failures += 1
+            once_available(lambda: journal.bounds(topic))
+            once_available(lambda: journal.append(topic, some_records(1)))
+            assert once_available(lambda: reader.read(ReadLimits(), 1.0)).records

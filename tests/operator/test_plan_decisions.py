@@ -6,6 +6,7 @@ import asyncio
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -778,10 +779,10 @@ def test_a_journal_that_could_not_be_reconciled_is_not_checked(error: type[Mailb
 
 
 class FailingAdmin:
-    """The client library: it gives a reason once, and later only says that time is over."""
+    """The client library: it gives a reason once, later only says that time is over. A client that failed is lost."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.note, self.outcomes = options["error_cb"], ["refused", "listed", "late"]
+    def __init__(self, options: dict[str, Any], outcomes: list[str]) -> None:
+        self.note, self.outcomes, self.is_lost = options["error_cb"], outcomes, False
 
     def poll(self, _: float) -> None:
         if self.outcomes[:1] == ["refused"]:
@@ -789,15 +790,16 @@ class FailingAdmin:
 
     def list_topics(self, *, timeout: float) -> Any:
         outcome = self.outcomes.pop(0)
-        if outcome == "listed":
+        if outcome == "listed" and not self.is_lost:
             return SimpleNamespace(cluster_id="one", brokers=[1])
+        self.is_lost = True
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer in {timeout:g} s"))
 
 
 def test_a_failure_after_an_answer_does_not_repeat_the_reason_of_an_earlier_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(brokers, "AdminClient", FailingAdmin)
+    monkeypatch.setattr(brokers, "AdminClient", partial(FailingAdmin, outcomes=["refused", "listed", "late"]))
     asked = brokers.Brokers(Kafka(bootstrap_servers=("kafka:9092",)), {}, 8.0)
     with pytest.raises(BrokersUnreachableError, match="connection refused"):
         asyncio.run(asked.cluster())

@@ -110,6 +110,56 @@ def test_a_client_that_can_not_be_made_again_is_a_passing_fault(monkeypatch: pyt
                 reader.read(ReadLimits(), 0.0)
 
 
+def test_a_client_that_gives_nothing_is_replaced_and_the_next_one_gets_twice_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may have lost all brokers for good, or be receiving a large record over a slow line."""
+    made, clock = list[Brokers](), ManualClock()
+
+    class Silent(Brokers):
+        def consume(self, most: int, seconds: float) -> list[Message]:
+            clock.advance(11.0)  # more than a read waits
+            is_good = made.index(self) == 3
+            return (
+                [Message("package", 0, 5, value=b"x", timestamp=(1, 0))] if is_good else super().consume(most, seconds)
+            )
+
+    def new_client(_: object) -> Brokers:
+        made.append(Silent())
+        return made[-1]
+
+    topics = Brokers()
+    monkeypatch.setattr(topics, "bounds", lambda _: Bounds(Offset(0), Offset(6)), raising=False)
+    monkeypatch.setattr(topics, "state", lambda _: TopicState("first", 1, 1))
+    monkeypatch.setattr(kafka_reader, "Consumer", new_client)
+    settings = KafkaReaderSettings(
+        KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5)
+    )
+    counts = []
+    with closing(KafkaReader(settings, cast("Any", topics), clock, cast("Any", None))) as reader:
+        for _ in range(7):
+            with pytest.raises(JournalUnavailableError, match="but none came within 10 seconds"):
+                reader.read(ReadLimits(), 0.0)
+            counts.append(len(made))
+        assert [record.offset for record in reader.read(ReadLimits(max_records=1), 0.0).records] == [5]
+    assert counts == [1, 2, 2, 3, 3, 3, 3]
+
+
+def test_a_topic_that_only_a_broker_lacks_is_unavailable_and_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers()
+    missing = Message("package", 0, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    monkeypatch.setattr(brokers, "poll", lambda _: missing)
+    monkeypatch.setattr(brokers, "state", lambda _: TopicState("first", 1, 1))
+    monkeypatch.setattr(brokers, "bounds", lambda _: Bounds(Offset(0), Offset(6)), raising=False)
+    monkeypatch.setattr(kafka_reader, "Consumer", lambda _: brokers)
+    settings = KafkaReaderSettings(
+        KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5)
+    )
+    made = KafkaReader(settings, cast("Any", brokers), ManualClock(), cast("Any", None))
+    with closing(made) as reader, pytest.raises(JournalUnavailableError, match="no broker serves it yet"):
+        reader.read(ReadLimits(), 0.0)
+
+
 def test_a_read_counts_the_keys_of_records_that_have_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers()
     messages = [Message("package", 0, 5 + number, key=bytes(1000), timestamp=(1, 0)) for number in range(20)]

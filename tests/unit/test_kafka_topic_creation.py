@@ -10,9 +10,12 @@ from mailboat.clock import SystemClock
 from mailboat.config.storage import KafkaConfig
 from mailboat.errors import JournalUnavailableError, TopicMissingError
 from mailboat.journal import kafka_topics
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_appender import KafkaAppender
 from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import KafkaTopics, TopicState
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.wait import PATIENCE_SECONDS
 
@@ -37,6 +40,20 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaTopics]:
 def test_a_created_topic_that_no_broker_serves_yet_is_unavailable_and_not_missing(topics: KafkaTopics) -> None:
     with pytest.raises(JournalUnavailableError, match="no broker serves it yet"):
         topics.ensure(TopicName("asked"), {})
+
+
+def test_an_append_to_a_topic_that_only_a_broker_lacks_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise TopicMissingError("unknown topic or partition")
+
+    monkeypatch.setattr(KafkaAppender, "append", missing)
+    monkeypatch.setattr(KafkaTopics, "configuration", lambda *_: {})
+    monkeypatch.setattr(KafkaTopics, "state", lambda *_: TopicState("first", 1, 1))
+    with (
+        KafkaJournal(SETTINGS, SystemClock()) as journal,
+        pytest.raises(JournalUnavailableError, match="serves it yet"),
+    ):
+        journal.append(TopicName("asked"), [NewRecord(b"")])
 
 
 def test_a_failing_callback_of_the_client_does_not_end_its_listener(monkeypatch: pytest.MonkeyPatch) -> None:

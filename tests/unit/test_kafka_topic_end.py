@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from mailboat.journal import kafka_topics
 from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import KafkaTopics, TopicState
-from mailboat.model.identifiers import TopicName
+from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.journal_harness import in_background
@@ -31,6 +32,7 @@ class Brokers:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.cluster_id = "one"
         self.end_error: int | None = None
         self.described: Exception | None = None
         self.is_end_asked = threading.Event()
@@ -60,12 +62,13 @@ class Brokers:
             raise KafkaException(KafkaError(self.end_error))
         return 2, 6
 
-    def list_topics(self, *topics: Sequence[str], **_: object) -> None:
+    def list_topics(self, *topics: Sequence[str], **_: object) -> SimpleNamespace:
         if self.is_closed.is_set():
             raise RuntimeError("Handle has been closed")  # as the library does
-        self.asked.append(f"leader of {topics[0]}")
+        self.asked.append(f"leader of {topics[0]}" if topics else "cluster")
         if self.end_error == KafkaError._TIMED_OUT:
             self.end_error = None
+        return SimpleNamespace(cluster_id=self.cluster_id)
 
     def poll(self, _: float) -> None:
         """Nothing is reported."""
@@ -117,6 +120,31 @@ def test_missing_topic_is_reported_whatever_the_request_for_its_end_says(brokers
 def test_a_deleted_topic_that_a_broker_keeps_describing_is_reported(topics: KafkaTopics) -> None:
     with pytest.raises(JournalUnavailableError, match="a broker still has it"):
         topics.delete(TOPIC)
+
+
+class PauseSkippingClock(SkippingClock):
+    """Skips the pauses between attempts, and not those of the thread that listens, which would end all deadlines."""
+
+    def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+        return super().wait(event, timeout_seconds) if timeout_seconds < 1.0 else event.wait()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_clients_that_find_no_broker_again_are_replaced_once(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """As those that a fenced broker told of no broker: they know no address any more."""
+    lost, found = Brokers(), Brokers()
+    lost.end_error, found.cluster_id = KafkaError._UNKNOWN_PARTITION, "another"
+    clients = iter([lost, lost, found, found])
+    monkeypatch.setattr(kafka_topics, "AdminClient", lambda _: next(clients))
+    monkeypatch.setattr(kafka_topics, "Consumer", lambda _: next(clients))
+    settings, clock = KafkaSettings(KafkaConfig(("broker:9092",))), PauseSkippingClock()
+    with closing(KafkaTopics(settings, clock, ClientLog(clock))) as topics, ThreadPoolExecutor(threads) as pool:
+        assert topics.cluster_id() == "one"
+        clock.advance(60.0)
+        answers = [pool.submit(topics.bounds, TOPIC) for _ in range(threads)]
+        assert {answer.result(PATIENCE_SECONDS) for answer in answers} == {Bounds(Offset(2), Offset(6))}
+        assert topics.cluster_id() == "another"
+    assert found.is_closed.is_set()
 
 
 def test_closing_ends_a_request_in_another_thread_as_unavailable(brokers: Brokers, topics: KafkaTopics) -> None:

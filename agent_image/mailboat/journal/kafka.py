@@ -28,7 +28,7 @@ from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_reader import KafkaLookup, KafkaReader, KafkaReaderSettings
 from mailboat.journal.kafka_settings import KafkaSettings
-from mailboat.journal.kafka_topics import KafkaTopics, differences_of
+from mailboat.journal.kafka_topics import KafkaTopics, differences_of, not_served
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference
 from mailboat.journal.refusals import check_sizes, journal_closed
 from mailboat.journal.start_offset import starting_offset
@@ -155,9 +155,11 @@ class KafkaJournal:
                 with suppress(JournalUnavailableError):
                     self._topics.state(topic)  # says so when the topic was deleted
             raise
-        except TopicMissingError:
+        except TopicMissingError as error:
             self._doubt(topic, is_refused=True)
-            raise
+            # A broker that is behind takes a topic that is there for missing; a topic that is gone raises here.
+            self._topics.state(topic)
+            raise not_served("appending to", topic) from error
 
     def reader(self, topic: TopicName, start: Start) -> KafkaReader:
         identity = self.identity(topic)

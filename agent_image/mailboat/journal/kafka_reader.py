@@ -23,7 +23,7 @@ from mailboat.errors import JournalUnavailableError, PositionOutOfRangeError, To
 from mailboat.journal.kafka_client_log import ClientLog
 from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, client_failed, error_of, mapped
 from mailboat.journal.kafka_settings import KafkaSettings, consumer_options
-from mailboat.journal.kafka_topics import PARTITION, KafkaTopics
+from mailboat.journal.kafka_topics import PARTITION, KafkaTopics, not_served
 from mailboat.journal.port import Headers, ReadLimits, Record, RecordBatch
 from mailboat.journal.refusals import journal_closed, out_of_range, topic_replaced
 from mailboat.model.identifiers import Offset, TopicName
@@ -32,6 +32,7 @@ from mailboat.model.positions import Bounds
 _POLL_SECONDS: Final = 0.2
 _WAIT_SECONDS: Final = 2.0  # how soon a waiting client is closed: the library's wait can't be ended by another thread
 _IDLE_CHECK_SECONDS: Final = 10.0  # how soon a waiting read detects a replaced topic
+_MOST_SILENT_READS: Final = 16  # 160 seconds: a fetch of 4 MiB over 210 kbit/s
 # Messages that one call takes off the client's queue. It has no limit of bytes: what it takes beyond `max_bytes` of a
 # read stays in memory for the next one, at most so many messages of at most 1 MB.
 _CHUNK: Final = 64
@@ -167,6 +168,8 @@ class KafkaReader:
         self._records = RecordMaker()
         self._trouble: KafkaError | None = None  # met after what is fetched
         self._seen_end = -1  # where the client, having given all before it, found nothing more
+        self._silent_reads = 0  # in a row: those that ended by a timeout, though there was something
+        self._most_silent_reads = 1  # of one client
         self._is_identity_due = True
         self._checked_at = clock.monotonic()
         self._in_use = threading.Lock()
@@ -265,6 +268,7 @@ class KafkaReader:
             if self._is_interrupted.is_set():
                 return False
             if patience.is_over():
+                self._drop_silent_client()
                 raise JournalUnavailableError(
                     f"topic {self._settings.topic} has records from {self.next_offset} to {bounds.next_offset}, "
                     f"but none came within {self._settings.kafka.config.request_seconds:g} seconds",
@@ -272,6 +276,16 @@ class KafkaReader:
                 )
             self._poll(_POLL_SECONDS)
         return bool(self._fetched)
+
+    def _drop_silent_client(self) -> None:
+        """Drop a client that gave nothing, though there is something: it may never find a broker again.
+
+        One that receives much over a slow line looks the same, so each client gets twice the time of the one before it.
+        """
+        self._silent_reads += 1
+        if self._silent_reads >= self._most_silent_reads:
+            self._drop_client()
+            self._silent_reads, self._most_silent_reads = 0, min(2 * self._most_silent_reads, _MOST_SILENT_READS)
 
     def _take(self, limits: ReadLimits) -> RecordBatch:
         """What is fetched, within the limits, after making sure that it is of the right topic."""
@@ -298,7 +312,7 @@ class KafkaReader:
             if self._messages is not None:
                 self._fetched.extendleft(reversed(records))
             raise
-        self._leader_epoch = last.leader_epoch
+        self._leader_epoch, self._silent_reads = last.leader_epoch, 0
         return batch
 
     def _refill(self, count: int) -> bool:
@@ -351,6 +365,8 @@ class KafkaReader:
         self._check_identity()
         if error.code() in OUT_OF_RANGE:
             raise self._out_of_range(self._topics.bounds(self._settings.topic))
+        if error.code() in MISSING:  # the check has found the topic: only the broker of this client lacks it
+            raise not_served("reading", self._settings.topic, kafka=error.name())
         raise mapped(error, "reading", self._settings.topic)
 
     def _out_of_range(self, bounds: Bounds) -> PositionOutOfRangeError:

@@ -2,7 +2,8 @@
 
 Requests are repeated until they are answered or time out, and everything foreign is mapped here. Two clients
 do the work: the admin client, and an unassigned consumer, which is the cheapest way to a topic's bounds and, unlike a
-reader's own connection, never stands behind a fetch that waits. Safe to use from several threads.
+reader's own connection, never stands behind a fetch that waits. Both are replaced when a request fails for half of its
+time. Safe to use from several threads.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mailboat.config.storage import KafkaTlsConfig
 from mailboat.config.topic_settings import MIN_INSYNC
 from mailboat.errors import JournalUnavailableError, MailboatError, TopicMissingError, UsageError
 from mailboat.journal.kafka_client_log import ClientLog
-from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, is_distrust, kind_of, mapped
+from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, client_failed, error_of, is_distrust, kind_of, mapped
 from mailboat.journal.kafka_settings import KafkaSettings, client_options, consumer_options
 from mailboat.journal.port import TopicDifference
 from mailboat.journal.refusals import out_of_range, topic_missing
@@ -70,6 +71,7 @@ _T = TypeVar("_T")
 # Short: `_repeat` then asks again, with fresh metadata, when a broker has died.
 _ATTEMPT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.02
+_LEAST_LIFE_SECONDS: Final = 10.0  # of a client: brokers that start, or are overloaded, are slow to take a connection
 _LOG: Final = logging.getLogger(__name__)
 # librdkafka queues errors and log lines without a bound until they are polled.
 _LISTEN_SECONDS: Final = 5.0
@@ -97,6 +99,17 @@ class TopicState(NamedTuple):
     replicas: int
 
 
+class _Clients(NamedTuple):
+    """The two clients, and when they were made.
+
+    A request keeps them until it ends: the library leaves what was asked of a client that is dropped without an answer.
+    """
+
+    admin: AdminClient
+    prober: Consumer
+    made_at: float
+
+
 class KafkaTopics:
     """The requests about topics. Close it when done."""
 
@@ -111,10 +124,10 @@ class KafkaTopics:
         self._attempt_seconds = min(_ATTEMPT_SECONDS, settings.config.request_seconds)
         self._cluster_id: str | None = None
         self._closing = threading.Event()
-        hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
+        # Held while the clients are replaced or closed: a client that is made after `close` would never be closed.
+        self._renewing = threading.Lock()
         try:
-            self._admin = AdminClient({**client_options(settings), **hooks})
-            self._prober = Consumer({**consumer_options(settings), **hooks})
+            self._clients = self._connect()
         except KafkaException as raised:
             raise mapped(error_of(raised), "making a client of the brokers") from raised
         self._listener = threading.Thread(target=self._listen, name="kafka-listener", daemon=True)
@@ -123,23 +136,24 @@ class KafkaTopics:
     def names(self) -> list[TopicName]:
         """All topics that this user may see, by name, but the cluster's internal ones."""
         found = self._repeat(
-            lambda: self._admin.list_topics(timeout=self._attempt_seconds).topics, "listing the topics", topic=None
+            lambda clients: clients.admin.list_topics(timeout=self._attempt_seconds).topics, "listing the topics"
         )
         return [TopicName(name) for name in sorted(found) if not name.startswith(_INTERNAL)]
 
     def cluster_id(self) -> str:
-        """The cluster's id, asked for once: topics of two clusters differ by their own ids as well.
+        """The cluster's id, asked for once of each client: topics of two clusters differ by their own ids as well.
 
         Raises: JournalUnavailableError, JournalAccessDeniedError.
         """
-        if self._cluster_id is None:
+        found = self._cluster_id
+        if found is None:
             # Two threads may ask at once: both get the same answer.
-            self._cluster_id = self._repeat(self._ask_cluster_id, "describing the cluster")
-        return self._cluster_id
+            found = self._cluster_id = self._repeat(self._ask_cluster_id, "describing the cluster")
+        return found
 
-    def _ask_cluster_id(self) -> str:
+    def _ask_cluster_id(self, clients: _Clients) -> str:
         """By a plain listing: `describe_cluster` of librdkafka 2.16 aborts the process when no broker is in service."""
-        found: str | None = self._admin.list_topics(timeout=self._attempt_seconds).cluster_id
+        found: str | None = clients.admin.list_topics(timeout=self._attempt_seconds).cluster_id
         if found is None:
             raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker is in service"))  # noqa: SLF001 - public
         return found
@@ -150,25 +164,27 @@ class KafkaTopics:
         Unlike `describe_cluster`, `describe_topics` does not abort the process when no broker is in service, see
         `tests/faults/test_kafka_out_of_service.py`.
         """
-        return self._checked(topic, self._repeat(lambda: _state_of(self._describe(topic)), "describing", topic))
+        return self._checked(
+            topic, self._repeat(lambda clients: _state_of(self._describe(clients, topic)), "describing", topic)
+        )
 
     def state_and_end(self, topic: TopicName) -> tuple[TopicState, Offset | None]:
         """The same, and the topic's end, asked at the same time; None if that had no answer at once."""
 
-        def ask() -> tuple[TopicState, Offset | None]:
-            answers, end = self._describe(topic), None
+        def ask(clients: _Clients) -> tuple[TopicState, Offset | None]:
+            answers, end = self._describe(clients, topic), None
             place = TopicPartition(topic, PARTITION)
             try:
-                end = Offset(self._prober.get_watermark_offsets(place, timeout=self._attempt_seconds)[1])
+                end = Offset(clients.prober.get_watermark_offsets(place, timeout=self._attempt_seconds)[1])
             except KafkaException:  # also a refusal: `bounds`, which asks for the end again, maps it
-                self._refresh_prober(topic)
+                self._refresh_prober(clients, topic)
             return _state_of(answers), end
 
         state, end = self._repeat(ask, "describing", topic)
         return self._checked(topic, state), end
 
-    def _describe(self, topic: TopicName) -> Mapping[str, Future[Any]]:
-        return self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._attempt_seconds)
+    def _describe(self, clients: _Clients, topic: TopicName) -> Mapping[str, Future[Any]]:
+        return clients.admin.describe_topics(TopicCollection([topic]), request_timeout=self._attempt_seconds)
 
     def _checked(self, topic: TopicName, state: TopicState) -> TopicState:
         if state.partitions != 1:
@@ -181,13 +197,12 @@ class KafkaTopics:
     def bounds(self, topic: TopicName) -> Bounds:
         """What the topic holds. Raises: TopicMissingError, JournalUnavailableError."""
 
-        def ask() -> Bounds:
+        def ask(clients: _Clients) -> Bounds:
+            place = TopicPartition(topic, PARTITION)
             try:
-                low, high = self._prober.get_watermark_offsets(
-                    TopicPartition(topic, PARTITION), timeout=self._attempt_seconds
-                )
+                low, high = clients.prober.get_watermark_offsets(place, timeout=self._attempt_seconds)
             except KafkaException:
-                self._refresh_prober(topic)
+                self._refresh_prober(clients, topic)
                 raise
             return Bounds(Offset(low), Offset(high))
 
@@ -196,8 +211,8 @@ class KafkaTopics:
     def configuration(self, topic: TopicName) -> Mapping[str, str | None]:
         """How the topic is kept, by Kafka's own names. Raises: TopicMissingError, JournalAccessDeniedError."""
 
-        def describe() -> Mapping[str, str | None]:
-            answers = self._admin.describe_configs([_resource(topic)], request_timeout=self._attempt_seconds)
+        def describe(clients: _Clients) -> Mapping[str, str | None]:
+            answers = clients.admin.describe_configs([_resource(topic)], request_timeout=self._attempt_seconds)
             return {name: entry.value for name, entry in _only(answers).items()}
 
         return self._repeat(describe, "reading the configuration of", topic)
@@ -214,7 +229,7 @@ class KafkaTopics:
                 return self._configure(topic, configuration)
             except TopicMissingError as missing:  # or it is being created or deleted, and not all brokers know so
                 if deadline.is_over():
-                    raise _not_served("creating", topic) from missing
+                    raise not_served("creating", topic) from missing
             # Another process has just made the topic: the next round applies the configuration to it.
             if not self._make(topic, configuration):
                 self._clock.wait(self._closing, _PAUSE_SECONDS)
@@ -229,9 +244,9 @@ class KafkaTopics:
             config=dict(configuration),
         )
 
-        def create() -> bool:
+        def create(clients: _Clients) -> bool:
             try:
-                _only(self._admin.create_topics([new], request_timeout=self._attempt_seconds))
+                _only(clients.admin.create_topics([new], request_timeout=self._attempt_seconds))
             except KafkaException as raised:
                 if error_of(raised).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -253,7 +268,9 @@ class KafkaTopics:
         if changes:
             resource = _resource(topic, changes)
             self._repeat(
-                lambda: _only(self._admin.incremental_alter_configs([resource], request_timeout=self._attempt_seconds)),
+                lambda clients: _only(
+                    clients.admin.incremental_alter_configs([resource], request_timeout=self._attempt_seconds)
+                ),
                 "configuring",
                 topic,
             )
@@ -269,9 +286,9 @@ class KafkaTopics:
         """Move the topic's head up. Raises: PositionOutOfRangeError when `before` is beyond the end."""
         place = TopicPartition(topic, PARTITION, before)
 
-        def delete() -> None:
+        def delete(clients: _Clients) -> None:
             try:
-                _only(self._admin.delete_records([place], request_timeout=self._attempt_seconds))
+                _only(clients.admin.delete_records([place], request_timeout=self._attempt_seconds))
             except KafkaException as raised:
                 if error_of(raised).code() in OUT_OF_RANGE:
                     raise out_of_range(topic, before, self.bounds(topic)) from raised
@@ -288,11 +305,11 @@ class KafkaTopics:
         """
         attempts = 0
 
-        def delete() -> None:
+        def delete(clients: _Clients) -> None:
             nonlocal attempts
             attempts += 1
             try:
-                _only(self._admin.delete_topics([topic], request_timeout=self._attempt_seconds))
+                _only(clients.admin.delete_topics([topic], request_timeout=self._attempt_seconds))
             except KafkaException as raised:
                 # At the first attempt a missing topic is an error of the caller.
                 if attempts == 1 or error_of(raised).code() not in MISSING:
@@ -318,7 +335,32 @@ class KafkaTopics:
         self._closing.set()
         # The listener polls the consumer: the thread ends before the consumer is closed.
         self._listener.join()
-        self._prober.close()
+        with self._renewing:
+            self._clients.prober.close()
+
+    def _connect(self) -> _Clients:
+        """Raises: KafkaException."""
+        hooks: dict[str, Any] = {"error_cb": self._log.note, "logger": self._log}
+        admin = AdminClient({**client_options(self._settings), **hooks})
+        prober = Consumer({**consumer_options(self._settings), **hooks})
+        return _Clients(admin, prober, self._clock.monotonic())
+
+    def _renew(self, clients: _Clients) -> None:
+        """Replace the clients, unless another request has done so.
+
+        A client of librdkafka 2.10 and later that is given no broker, as while its controller fences the only one,
+        drops all addresses, also the first ones, and connects to none again:
+        https://github.com/confluentinc/librdkafka/issues/5301
+        """
+        with self._renewing:
+            is_old = self._clock.monotonic() - clients.made_at >= _LEAST_LIFE_SECONDS
+            if self._clients is clients and is_old and not self._closing.is_set():
+                self._poll_clients()  # else the reason why they have no answer goes with them
+                try:
+                    self._clients = self._connect()
+                except KafkaException as raised:
+                    raise client_failed(raised) from raised
+                self._cluster_id = None  # the address may lead to another cluster by now
 
     def _listen(self) -> None:
         """Take the clients' log lines and errors off their queues, which would grow as long as the brokers are down."""
@@ -329,21 +371,22 @@ class KafkaTopics:
                 _LOG.exception("internal error while reading log lines of the Kafka client; continuing")
 
     def _poll_clients(self) -> None:
-        self._admin.poll(0)
-        self._prober.poll(0)
+        clients = self._clients
+        clients.admin.poll(0)
+        clients.prober.poll(0)
 
-    def _refresh_prober(self, topic: TopicName) -> None:
+    def _refresh_prober(self, clients: _Clients, topic: TopicName) -> None:
         """Refresh the topic's leader: otherwise the client asks the dead broker for minutes."""
         with suppress(KafkaException):  # what is wrong is met by the next try
-            self._prober.list_topics(topic, timeout=self._attempt_seconds)
+            clients.prober.list_topics(topic, timeout=self._attempt_seconds)
 
-    def _refresh_admin(self, topic: TopicName | None) -> None:
+    def _refresh_admin(self, clients: _Clients, topic: TopicName | None) -> None:
         """Have the admin client ask who controls the cluster: it would wait for a broker that died, for minutes."""
         with suppress(KafkaException):
             if topic is None:
-                self._admin.list_topics(timeout=self._attempt_seconds)
+                clients.admin.list_topics(timeout=self._attempt_seconds)
             else:
-                self._admin.list_topics(topic, timeout=self._attempt_seconds)
+                clients.admin.list_topics(topic, timeout=self._attempt_seconds)
 
     def _settle(self, topic: TopicName) -> None:
         """Wait until the brokers serve the new topic, and no longer the log of a deleted one of the same name.
@@ -359,11 +402,16 @@ class KafkaTopics:
                     return
             except TopicMissingError as missing:
                 if served.is_over():
-                    raise _not_served("creating", topic) from missing
+                    raise not_served("creating", topic) from missing
             self._clock.wait(self._closing, _PAUSE_SECONDS)
 
     def _repeat(
-        self, request: Callable[[], _T], doing: str, topic: TopicName | None = None, *, check_exists: bool = False
+        self,
+        request: Callable[[_Clients], _T],
+        doing: str,
+        topic: TopicName | None = None,
+        *,
+        check_exists: bool = False,
     ) -> _T:
         """Ask until there is an answer, a refusal, or the timeout ends.
 
@@ -371,15 +419,20 @@ class KafkaTopics:
         it has no leader now. Then ask for the topic itself, and repeat the request if it is there.
         """
         deadline = Deadline(self._clock, self._settings.config.request_seconds)
+        half = Deadline(self._clock, self._settings.config.request_seconds / 2)
+        first = self._clients
         closed: RuntimeError | None = None
         try:
             while not self._closing.is_set():
+                clients = self._clients
                 try:
-                    answer = request()
+                    answer = request(clients)
                 except KafkaException as raised:
+                    if half.is_over():
+                        self._renew(first)
                     self._raise_unless_repeatable(error_of(raised), deadline, doing, topic, check_exists=check_exists)
                     # After each failure: the client may still ask a broker that has died since.
-                    self._refresh_admin(topic)
+                    self._refresh_admin(clients, topic)
                 else:
                     self._log.succeeded()
                     return answer
@@ -405,9 +458,9 @@ class KafkaTopics:
                 raise topic_missing(topic, f"kafka {self._settings.bootstrap_servers}")
             self.state(topic)
             # The client would believe for long that there is no such topic.
-            self._refresh_prober(topic)
+            self._refresh_prober(self._clients, topic)
             if deadline.is_over():  # it is there: what the client says of it is no longer, or not yet, true
-                raise _not_served(doing, topic, kafka=error.name())
+                raise not_served(doing, topic, kafka=error.name())
         elif kind_of(error) is not JournalUnavailableError:
             raise mapped(error, doing, topic)
         if deadline.is_over():
@@ -432,7 +485,7 @@ class KafkaTopics:
         return error
 
 
-def _not_served(doing: str, topic: TopicName, kafka: str = "") -> JournalUnavailableError:
+def not_served(doing: str, topic: TopicName, kafka: str | None = None) -> JournalUnavailableError:
     """Return the error of a topic that exists, according to the controller, and that no broker serves yet."""
     return JournalUnavailableError(
         f"{doing} topic {topic} failed: the cluster has it, but no broker serves it yet",
