@@ -393,6 +393,16 @@ def test_the_older_of_two_objects_keeps_a_queue_of_one_log(
     assert (found.owner, found.error) == (owner, SILENT)
 
 
+def test_a_deleted_object_leaves_its_queue_to_a_younger_one_that_stays(queue_of: Any, author: Any) -> None:
+    ours, theirs = queue_of(deleted_seconds_ago=0), queue_of()
+    ours = replace(ours, metadata=replace(ours.metadata, created_at=datetime(2026, 2, 1, tzinfo=UTC)))
+    younger = datetime(2026, 3, 1, tzinfo=UTC)
+    theirs = replace(theirs, metadata=replace(theirs.metadata, namespace="other", created_at=younger))
+    reader = TwoNamespaces(author, theirs, "shop-")
+    found = asyncio.run(observe_job_queue(cast("Any", reader), ours))
+    assert found.owner == ("other", "cdn"), "its queued jobs would be dropped"
+
+
 @pytest.mark.parametrize(("made", "owner"), [("2026-01-01", ("other", "nightly")), ("2026-03-01", None)])
 def test_the_older_of_two_objects_keeps_a_schedule_of_one_log(
     made: str, owner: tuple[str, str] | None, schedule_of_manifest: Any, author: Any
@@ -465,6 +475,8 @@ def test_a_schedule_of_an_older_object_is_left_alone(schedule_of_manifest: Any, 
     assert (plan.actions, condition(plan)) == ((), ("False", "ScheduleTaken"))
     deleted = plan_job_schedule(schedule_of_manifest(deleted_seconds_ago=0), taken)
     assert kinds(deleted) == [Hold, RecordEvent]
+    (event,) = (action for action in deleted.actions if isinstance(action, RecordEvent))
+    assert event.message == "schedule nightly stays in the journal: another JobSchedule keeps it"
 
 
 def test_a_suspended_schedule_leaves_the_journal(schedule_of_manifest: Any, author: Any) -> None:

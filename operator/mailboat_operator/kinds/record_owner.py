@@ -1,7 +1,7 @@
 """Which of several JobQueues or JobSchedules of one name owns their record, where their Journals lead to one log.
 
 A record of the log has the name of its object alone. Of objects in several namespaces the oldest owns it: two that
-wrote it in turn would never come to rest.
+wrote it in turn would never come to rest. One that is deleted leaves it to any other.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ async def owner_of_record(
     publisher: Publisher,
     list_all: Callable[[], Awaitable[Sequence[_Recorded]]],
 ) -> tuple[str, str] | None:
-    """Namespace and name of the older object that owns the record; None if this one does."""
+    """Namespace and name of the other object that owns the record; None if this one does."""
     metadata, ours = resource.metadata, await _log_of(reader, publisher)
     if ours is None:
         return None
-    older = []
+    found: list[tuple[datetime, str, str]] = []
     for other in await list_all():
         if other.metadata.name != metadata.name or other.metadata.namespace == metadata.namespace:
             continue
+        # A younger one that stays would lose the queued jobs: they are dropped with the record.
+        is_left = metadata.is_deleted and not other.metadata.is_deleted
         its_publisher = await reader.publisher(other.metadata.namespace, other.spec.publisher_ref.name)
         if its_publisher is not None and await _log_of(reader, its_publisher) == ours:
             # by time, then namespace, since creation times have whole seconds: all objects must name the same owner
-            older.append((other.metadata.created_at or _EVER, other.metadata.namespace, other.metadata.name))
-    first = min(older, default=None)
-    is_older = first is not None and first < (metadata.created_at or _EVER, metadata.namespace, "")
-    return first[1:] if first is not None and is_older else None
+            created, namespace = other.metadata.created_at or _EVER, other.metadata.namespace
+            if is_left or (created, namespace) < (metadata.created_at or _EVER, metadata.namespace):
+                found.append((created, namespace, other.metadata.name))
+    first = min(found, default=None)
+    return None if first is None else first[1:]
 
 
 async def _log_of(reader: ClusterReader, publisher: Publisher) -> tuple[str, str] | None:

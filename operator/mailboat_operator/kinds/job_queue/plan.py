@@ -78,7 +78,7 @@ class JobQueueObservation(Frozen):
         now: The time of the observation.
         image: What workers run unless the spec names another image.
         publisher: Its Publisher; None if absent, or not decodable.
-        owner: The older JobQueue, by namespace and name, that keeps the queue of this name in the same log.
+        owner: The other JobQueue, by namespace and name, that keeps the queue of this name in the same log.
         queues: All queues of the log; None if the agent was not asked, or gave no answer.
         error: The agent's error instead of an answer.
         token: The workers' Secret; None if it does not exist.

@@ -59,7 +59,7 @@ class JobScheduleObservation(Frozen):
         publisher: Its Publisher; None if absent, or not decodable.
         schedules: All schedules of the log; None if the agent was not asked, or gave no answer.
         error: The agent's error instead of an answer.
-        owner: The older JobSchedule, by namespace and name, that keeps the schedule of this name in the same log.
+        owner: The other JobSchedule, by namespace and name, that keeps the schedule of this name in the same log.
     """
 
     now: datetime
@@ -146,9 +146,10 @@ def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
         findings = under_way("AgentUnreachable", error.message)
         return replace(_plan(schedule, seen, (), findings), again_seconds=_SOON_SECONDS)
     reason = reason_to_keep(schedule, seen.publisher, seen.error)
+    reason = None if reason is None else f"{reason}; `mailboat jobs unschedule {name}` removes it"
     reason = "another JobSchedule keeps it" if seen.owner is not None else reason
     if reason is not None:
-        text = f"schedule {name} stays in the journal: {reason}; `mailboat jobs unschedule {name}` removes it"
+        text = f"schedule {name} stays in the journal: {reason}"
         return Plan((Hold(is_held=False), RecordEvent(Severity.WARNING, "ScheduleRetained", text)), None)
     # the record before the finalizer: after a crash in between the object is still there, and finds its schedule gone
     removal = () if _view(schedule, seen) is None else (RemoveSchedule(name),)
