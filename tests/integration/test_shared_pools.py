@@ -24,6 +24,8 @@ from mailboat.control.job_service import JobService
 from mailboat.errors import (
     BlobStoreUnavailableError,
     FollowWidenedError,
+    JournalAccessDeniedError,
+    JournalCorruptError,
     JournalReplacedError,
     JournalShorterError,
     JournalTrimmedError,
@@ -38,9 +40,9 @@ from mailboat.jobs.job_worker import Call
 from mailboat.jobs.leases import RULES
 from mailboat.jobs.source import Offer
 from mailboat.jobs.topic import open_job_topic
-from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.journal.memory import MemoryJournal, MemoryReader
+from mailboat.journal.port import NewRecord, RecordBatch, Start
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.job_rules import JobRule
 from mailboat.model.jobs import (
     AttemptOutcome,
@@ -401,6 +403,24 @@ def test_a_package_topic_that_is_created_again_is_noticed_while_the_memory_of_a_
         follower.close()
 
 
+@pytest.mark.parametrize("error", [JournalCorruptError("a record is missing"), JournalAccessDeniedError("no right")])
+def test_a_member_learns_of_an_error_of_its_reader_that_no_retry_helps(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, error: MailboatError
+) -> None:
+    follower = PackageFollower(engine.journal, pool_settings(), SystemClock(), lambda: None)
+
+    def fail(*_: object) -> RecordBatch:
+        raise error
+
+    monkeypatch.setattr(MemoryReader, "read", fail)
+    follower.start(engine.position(0))
+    try:
+        with pytest.raises(type(error)):
+            wait_until(lambda: not follower.unfed(Offset(0)))
+    finally:
+        follower.close()
+
+
 def test_packages_of_another_log_or_target_are_left_to_members_that_know_it(engine: Engine, stores: Stores) -> None:
     ports = stores.ports(NoFailpoints(), random.Random(1))
     shared = SharedTarget(partial(open_target, stores.kind, stores.place, ports.failpoints), ports.clock, ports.random)
@@ -572,6 +592,40 @@ def test_a_pool_waits_for_its_blob_store_without_a_counted_attempt(
     assert (member.statistics.attempts, member.statistics.cause is not None) == (0, True)
     away.is_away = False
     wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
+
+
+class UnreadJournal:
+    """A journal whose packages cannot be read one after another."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.is_away = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def reader(self, topic: TopicName, start: Start) -> Any:
+        reader = self._inner.reader(topic, start)
+        read = reader.read
+
+        def read_unless_away(*limits: object) -> Any:
+            if self.is_away and topic == PACKAGES:
+                raise JournalUnavailableError("the leader of this topic is away")
+            return read(*limits)
+
+        reader.read = read_unless_away
+        return reader
+
+
+def test_a_pool_waits_while_its_packages_cannot_be_read(engine: Engine, stores: Stores, members: Members) -> None:
+    publish(engine, "/a")
+    away: Any = UnreadJournal(engine.journal)
+    member = stores.member("m1", journal=away)
+    members.start(member)
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.WAITING)
+    away.is_away = False
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
+    assert member.statistics.cause is None
 
 
 def test_a_suspended_pool_redrives_a_package_once_it_is_resumed(

@@ -500,6 +500,8 @@ class PoolMember:
         end = max(unfed.next_offset, follower.end)
         is_current = low_water >= end
         attempts, cause = (0, None) if counts is None else counts.failure
+        if cause is None and follower.failure is not None:  # else a pool that reads nothing would be current
+            cause = FailureCause.of_error(follower.failure)
         phase = SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING
         if cause is not None:
             phase = SubscriberPhase.RETRYING if attempts else SubscriberPhase.WAITING

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from mailboat.clock import Clock
-from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError
+from mailboat.errors import JournalReplacedError, MailboatError, RetryableError
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record, records_of
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action
@@ -131,7 +131,14 @@ class PackageFollower:
         self._log: LogIdentity | None = None
         self._reader: JournalReader | None = None
         self._error: MailboatError | None = None
-        options = WorkerOptions("reading packages of a pool", longest_pause_seconds=5.0, interrupt=self._interrupt)
+        self.failure: Exception | None = None
+        """Why nothing is read at the moment, while that is tried again."""
+        options = WorkerOptions(
+            "reading packages of a pool",
+            longest_pause_seconds=5.0,
+            interrupt=self._interrupt,
+            on_failure=self._note_failure,
+        )
         self._worker = Worker(f"pool-packages-{settings.name}", self._turn, clock, options)
 
     def start(self, position: Position) -> None:
@@ -161,7 +168,7 @@ class PackageFollower:
             return frozenset(self._filter.met)
 
     def unfed(self, next_offset: Offset) -> Unfed:
-        """What follows an offset; what is before it is forgotten. Raises: a StopError that ended the reading."""
+        """What follows an offset; what is before it is forgotten. Raises: the error that ended the reading."""
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -190,10 +197,15 @@ class PackageFollower:
                 if self._clock.monotonic() >= self._end_at:
                     self._check_identity()
                     self._find_end()
+                    self.failure = None
                 return _FULL_SECONDS
             batch = self._reader.read(_LIMITS, _WAIT_SECONDS)
-        except (PositionOutOfRangeError, JournalReplacedError) as error:
-            # No retry helps: `unfed` raises it in the thread of the member, which stops in a named state.
+            self.failure = None
+        except RetryableError:
+            raise
+        except MailboatError as error:
+            # No retry helps: `unfed` raises it in the thread of the member, which stops. Else the pool would be current
+            # for as long as nothing is read.
             self._error = error
             self._when_found()
             return None
@@ -205,6 +217,9 @@ class PackageFollower:
         if batch.records:
             self._when_found()
         return 0.0
+
+    def _note_failure(self, error: Exception) -> None:
+        self.failure = error
 
     def _check_identity(self) -> None:
         """Raises: JournalReplacedError: a reader would meet it, but none reads now, and packages are imported."""
