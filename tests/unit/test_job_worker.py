@@ -7,9 +7,11 @@ import random
 import sys
 import threading
 from collections.abc import Collection, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mailboat.cli.worker import _turns
 from mailboat.errors import AgentUnreachableError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.job_worker import Call, Handler, JobWorker, Result, WorkerSettings
@@ -252,3 +254,30 @@ def test_call_that_has_ended_is_not_renewed(source: ScriptedSource) -> None:
     ends.set()
     worker.stop(60.0)
     assert reports[0] == ([FIRST.job], [SECOND.job])
+
+
+def test_worker_renews_before_the_lease_ends_after_an_agent_was_away(source: ScriptedSource) -> None:
+    clock, stopping, ends = source.clock, threading.Event(), threading.Event()
+
+    def wait(_: Call) -> None:
+        ends.wait(PATIENCE_SECONDS)
+
+    worker = worker_of(source, wait)
+    source.answers.append([claimed(FIRST)])
+    worker.turn()
+    began, renewed = clock.monotonic(), list[float]()
+
+    def report(*_: object) -> PollResult:
+        if clock.monotonic() - began < 27.0:
+            raise AgentUnreachableError("restarts")
+        renewed.append(clock.monotonic() - began)
+        stopping.set()
+        return PollResult()
+
+    source.report = report  # type: ignore[method-assign]
+    session: Any = SimpleNamespace(note=lambda _: None)
+    _turns(session, worker, stopping, clock)
+    ends.set()
+    worker.stop(60.0)
+    assert 27.0 <= renewed[0] < 30.0
+    assert (worker.running, worker.pause_within(60.0)) == (0, 60.0)

@@ -116,7 +116,7 @@ def _connected(
         yield source, publish_at_home(session.home_path)
 
 
-def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock: SystemClock) -> None:
+def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock: Clock) -> None:
     failures = 0
     while not stopping.is_set():
         try:
@@ -124,7 +124,7 @@ def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock
             failures = 0
         except RetryableError as error:
             failures += 1
-            pause = _BACKOFF.pause(failures)
+            pause = worker.pause_within(_BACKOFF.pause(failures))
             session.note(f"{error}; next try in {pause:g} s")
             clock.wait(stopping, pause)
 

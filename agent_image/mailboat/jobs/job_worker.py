@@ -51,6 +51,9 @@ _MOST_TEXT: Final = 32 * 1024
 _BACKOFF: Final = Backoff(0.1, 5.0)
 """Between attempts to report while the worker ends."""
 
+_LONGEST_PAUSE_SECONDS: Final = 5.0
+"""After a failure while calls run: a sixth of the usual lease, which ends without renewals."""
+
 
 class Result(NamedTuple):
     """What a handler returns; None stands for success.
@@ -171,6 +174,10 @@ class JobWorker:
         # Without a wait after a report: what the caller shows of the jobs has changed.
         wait_seconds = self._wait_seconds(0.0 if has_reported else wait_seconds)
         self._poll(self._settings.slots - self.running if is_claiming else 0, wait_seconds)
+
+    def pause_within(self, seconds: float) -> float:
+        """How long to wait after a failed `turn`, instead of so long: nothing is renewed or reported meanwhile."""
+        return min(seconds, _LONGEST_PAUSE_SECONDS) if self.running else seconds
 
     def wake(self) -> None:
         """Make a waiting `turn` return at once. From any thread."""

@@ -362,7 +362,7 @@ class PoolMember:
             except RetryableError as error:
                 self._show(phase=SubscriberPhase.WAITING, cause=FailureCause.of_error(error))
                 self._beat(pause)
-                self._ports.clock.wait(self._signal.stopping, pause)
+                self._ports.clock.wait(self._signal.stopping, worker.pause_within(pause))
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             # Compared with the end at the start of the run: `--until caught-up` ends although publishers go on.
             position = self.statistics.next_offset
