@@ -126,7 +126,15 @@ def test_a_schedule_that_is_set_again_keeps_its_next_due_time(when: dict[str, in
     (before,) = fold.schedules.all()
     assert plan_schedule(fold.schedules, wanted, START + MINUTE + 30_000) == before
     changed = plan_schedule(fold.schedules, wanted._replace(job=NewJob("other")), START + MINUTE + 30_000)
-    assert changed.next_ms is not None
+    assert changed == before._replace(job=NewJob("other")), "one that fired at its only time stays ended"
+
+
+def test_a_schedule_whose_times_change_is_due_by_the_new_ones() -> None:
+    fold = a_fold(Schedule("tick", JOB, every_ms=MINUTE))
+    assert plan_schedule(fold.schedules, Schedule("tick", JOB, every_ms=2 * MINUTE), START + 30_000).next_ms == (
+        START + 30_000 + 2 * MINUTE
+    )
+    assert plan_schedule(fold.schedules, Schedule("tick", JOB, at_ms=START), START + 30_000).next_ms == START
 
 
 def test_a_firing_for_another_due_time_does_not_count() -> None:

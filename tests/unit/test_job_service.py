@@ -332,6 +332,25 @@ def test_j18_three_processes_fire_each_due_second_once_also_when_one_dies(
         ]
         live[0].set_schedule(Schedule("tick", NewJob("tick"), cron="* * * * * *"))
         for second in range(20):
+def test_a_schedule_is_due_by_the_clock_of_the_journal(log: MemoryJournal, clock: ManualClock) -> None:
+    ahead = ManualClock()
+    ahead.advance(86_400.0)
+    with closing(JobService(log.another_handle, ahead, random.Random(1))) as service:
+        shown = service.set_schedule(Schedule("nightly", NewJob("report"), cron="0 3 * * *"))
+    assert shown.next_at is not None
+    assert timedelta(0) < shown.next_at - clock.now() <= timedelta(days=1)
+
+
+def test_a_due_time_is_not_lost_when_its_schedule_gets_another_job(jobs: JobService, clock: ManualClock) -> None:
+    jobs.set_schedule(Schedule("nightly", NewJob("report"), cron="* * * * *"))
+    clock.advance(120.0)
+    jobs.set_schedule(Schedule("nightly", NewJob("report.long"), cron="* * * * *"))
+    assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report"]
+    clock.advance(60.0)
+    jobs.attend()
+    assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report", "report.long"]
+
+
             if second == 10:
                 live.pop(0)  # SIGKILL: it does not leave
             clock.advance(1.0)

@@ -101,7 +101,7 @@ class JobControl(Protocol):
         ...
 
     def set_schedule(self, schedule: Schedule) -> JobScheduleView:
-        """Create or replace a schedule; an equal one keeps its next due time. Raises: UsageError."""
+        """Create or replace a schedule; where its times are the same, it keeps the next one. Raises: UsageError."""
         ...
 
     def remove_schedule(self, schedule: str) -> JobScheduleView:

@@ -339,8 +339,13 @@ class JobService:
 
     def set_schedule(self, schedule: Schedule) -> JobScheduleView:
         with self._opened() as source:
-            known = source.topic.fold.schedules
-            planned = plan_schedule(known, schedule, self._now_ms(source.topic.fold))
+            fold = source.topic.fold
+            known = fold.schedules
+            found = known.find(schedule.name)
+            if found is None or found._replace(next_ms=None) != schedule:
+                source.tick()  # the time of an idle log stands still, and the clocks of processes differ
+                source.fire()  # what is due of the schedule that is replaced
+            planned = plan_schedule(known, schedule, fold.now_ms)
             if planned != known.find(schedule.name):
                 _append(source.topic, ScheduleDefined(planned))
             return job_schedule_view(planned)

@@ -75,7 +75,7 @@ class Schedules:
 
 
 def plan_schedule(known: Schedules, wanted: Schedule, now_ms: int) -> Schedule:
-    """Check a schedule, and set its first due time; an unchanged one keeps its next due time.
+    """Check a schedule, and set its first due time; one that is there keeps it where its times are the same.
 
     Raises: UsageError.
     """
@@ -85,15 +85,25 @@ def plan_schedule(known: Schedules, wanted: Schedule, now_ms: int) -> Schedule:
     if 0 < wanted.every_ms < _SHORTEST_EVERY_MS:
         raise UsageError(f"schedule {wanted.name} has an interval of {wanted.every_ms} ms; the shortest is 1 s")
     found = known.find(wanted.name)
-    # Set again, for example by a program that repeats itself: an interval must not begin again each time.
-    if found is not None and found._replace(next_ms=None) == wanted:
-        return found
     if found is None and len(known.all()) >= MAX_SCHEDULES:
-        raise UsageError(f"there are already {MAX_SCHEDULES} schedules")
+        raise UsageError(
+            f"there are already {MAX_SCHEDULES} schedules",
+            next_step="remove one, also those that have ended count: mailboat jobs unschedule NAME",
+        )
+    if found is not None and _times_of(found) == _times_of(wanted):
+        # An interval must not begin again each time that it is set, as it would never be due. What was due at its only
+        # time and fired must not fire again, as it gets another job.
+        wanted = wanted._replace(next_ms=found.next_ms)
+        if wanted == found or found.at_ms:
+            return wanted
     next_ms = wanted.at_ms or _next_ms(wanted, now_ms)
     if next_ms is None:
         raise UsageError(f"schedule {wanted.name} is never due")
     return wanted._replace(next_ms=next_ms)
+
+
+def _times_of(schedule: Schedule) -> tuple[str, str, int, int]:
+    return schedule.cron, schedule.zone, schedule.every_ms, schedule.at_ms
 
 
 def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:

@@ -38,7 +38,7 @@ def show_job_schedule(schedule: SchedulePath, ports: Ports) -> JobScheduleView:
 async def set_job_schedule(
     schedule: SchedulePath, order: ScheduleOrder, ports: Ports, call: CurrentCall
 ) -> JobScheduleView:
-    """Creates the schedule, or replaces it. Setting it again as it is changes nothing, also not its next due time."""
+    """Creates the schedule, or replaces it. Its next due time stays where its times are the same."""
     call.concerns({"schedule": schedule})
     return await run_in_threadpool(ports.jobs.set_schedule, order.schedule(schedule))
 
