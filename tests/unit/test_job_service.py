@@ -185,6 +185,14 @@ def test_j29_removed_jobs_are_gone_and_a_retry_is_a_new_job(jobs: JobService, cl
     assert (again.data, again.view.tries, again.view.job != jobs.show(failed).view.job) == ({"q": "it's"}, 0, True)
 
 
+def test_jobs_that_exceed_a_record_together_are_retried_at_once(jobs: JobService) -> None:
+    added = [job for _ in range(2) for job in jobs.add([NewJob("mail", b"x" * 8_192)] * 100)]
+    ids = [parse_job_id(each.job) for each in added]
+    jobs.command(JobAction.STOP, ids)
+    again = jobs.retry(ids)
+    assert (len({each.job for each in again}), {each.state for each in again}) == (200, {"unassigned"})
+
+
 def test_job_that_waits_for_a_retry_shows_why_the_attempt_failed(jobs: JobService) -> None:
     job = parse_job_id(jobs.add([NewJob("mail")])[0].job)
     offer = Offer("w-1", 1, ("**",))

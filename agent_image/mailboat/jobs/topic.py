@@ -26,7 +26,7 @@ from mailboat.errors import (
 )
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_changes import Applied
-from mailboat.journal.added_jobs import ensure_job_topic
+from mailboat.journal.added_jobs import ensure_job_topic, records_of_jobs
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, records_of
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import (
@@ -259,18 +259,20 @@ class JobTopic:
         return offsets
 
     def add(self, jobs: Sequence[NewJob]) -> Sequence[JobId]:
-        """Add up to `MAX_BATCH` jobs, and return their ids: of an earlier job where one is a repetition.
+        """Add jobs, and return their ids: of an earlier job where one is a repetition.
 
         Raises: as `append` and `follow`.
         """
-        (offset,) = self.append(JobsAdded(jobs))
+        if not jobs:
+            return []
+        offsets = self.append(*records_of_jobs(jobs))
         found: list[JobId] = []
 
         def seen(at: Offset, applied: Applied) -> None:
-            if at == offset:
+            if at in offsets:
                 found.extend(applied.added)
 
-        self.follow_to(offset, seen)
+        self.follow_to(offsets[-1], seen)
         return found
 
     # Checkpoints

@@ -20,20 +20,27 @@ def ensure_job_topic(journal: Journal, topic: TopicName = JOB_TOPIC) -> None:
         journal.ensure_topic(topic, JOB_TOPIC_SETTINGS)
 
 
-def append_jobs(journal: Journal, jobs: Sequence[NewJob]) -> None:
-    """Append jobs to the job topic, which exists. Raises: as `Journal.append`; some may be appended then."""
+def records_of_jobs(jobs: Sequence[NewJob]) -> Sequence[JobsAdded]:
+    """The records that add these jobs in their order: as few as hold them all."""
+    records: list[JobsAdded] = []
     batch: list[NewJob] = []
     size = 0
     for job in jobs:
-        if batch and (len(batch) == MAX_BATCH or size + len(job.payload) > _MAX_RECORD_BYTES):
-            _append(journal, batch)
+        if batch and (len(batch) == MAX_BATCH or size + _size_of(job) > _MAX_RECORD_BYTES):
+            records.append(JobsAdded(batch))
             batch, size = [], 0
         batch.append(job)
-        size += len(job.payload) + 1_000  # names and ids are bounded
-    if batch:
-        _append(journal, batch)
+        size += _size_of(job)
+    return [*records, JobsAdded(batch)] if batch else records
 
 
-def _append(journal: Journal, jobs: Sequence[NewJob]) -> None:
-    headers, value = encode_job_record(JobsAdded(jobs))
-    journal.append(JOB_TOPIC, [NewRecord(value, headers)])
+def _size_of(job: NewJob) -> int:
+    # A character takes up to four bytes; the rest is bounded.
+    return len(job.payload) + 4 * (len(job.key) + len(job.unique) + len(job.request_id)) + 1_000
+
+
+def append_jobs(journal: Journal, jobs: Sequence[NewJob]) -> None:
+    """Append jobs to the job topic, which exists. Raises: as `Journal.append`; some may be appended then."""
+    for record in records_of_jobs(jobs):
+        headers, value = encode_job_record(record)
+        journal.append(JOB_TOPIC, [NewRecord(value, headers)])
