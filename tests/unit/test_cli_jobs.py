@@ -12,6 +12,7 @@ from mailboat.api.job_views import JobQueueView, JobScheduleView, JobStateView, 
 from mailboat.cli.jobs import _queue_row, _row, _when, parse_time_ms
 from mailboat.cli.main import main
 from mailboat.cli.options import duration_text, parse_duration_ms
+from mailboat.cli.worker import _handlers
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.model.jobs import MAX_BATCH, JobAction, JobId, JobMissingError, show_job_id
 
@@ -130,3 +131,9 @@ def test_time_without_an_offset_is_advised_one_that_is_read() -> None:
         assert parse_time_ms(advised) == parse_time_ms(f"{text[:10]}T{text[11:] or '00:00'}:00+00:00")
     zone = timezone(timedelta(hours=1))
     assert parse_time_ms("2027-01-31T08:00:00+01:00") == datetime(2027, 1, 31, 8, tzinfo=zone).timestamp() * 1000
+
+
+def test_a_worker_takes_no_packages_of_a_shared_pool() -> None:
+    ports: Any = None  # of handlers in Python
+    with pytest.raises(UsageError, match="members of shared pools"):
+        _handlers(["purge.*=true", "mailboat.**=true"], [], ports)

@@ -30,7 +30,7 @@ from mailboat.jobs.job_worker import Handler, JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import JobSource
 from mailboat.jobs.topic import open_job_topic
-from mailboat.model.jobs import parse_pattern
+from mailboat.model.jobs import RESERVED_NAME, has_reserved, parse_pattern
 
 _BACKOFF = Backoff(1.0, 60.0)
 _EXIT_SECONDS = 15.0
@@ -130,12 +130,14 @@ def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock
 
 
 def _handlers(commands: Sequence[str], modules: Sequence[JobHandlers], ports: WorkerPorts) -> Mapping[str, Handler]:
-    """All handlers by pattern; commands first. Raises: UsageError: two have the same pattern."""
+    """All handlers by pattern; commands first. Raises: UsageError: of one pattern twice, or of a reserved one."""
     found = [_parse_handler(text) for text in commands]
     found += [handler for module in modules for handler in module.for_worker(ports).items()]
     patterns = [pattern for pattern, _ in found]
     if repeated := sorted({pattern for pattern in patterns if patterns.count(pattern) > 1}):
         raise UsageError(f"there are two handlers for {repeated[0]}")
+    if has_reserved(patterns):  # it would end packages of shared pools as imported
+        raise UsageError(f"topics that begin with {RESERVED_NAME} are for members of shared pools")
     if not found:
         raise UsageError("the imported modules have no handlers; add some with @handlers.job(PATTERN)")
     return dict(found)

@@ -74,6 +74,7 @@ from mailboat.model.jobs import (
     Schedule,
     ScheduleDefined,
     ScheduleRemoved,
+    has_reserved,
     parse_job_id,
     parse_pattern,
     show_job_id,
@@ -377,7 +378,7 @@ class JobService:
         Raises: ThrottledError: there are too many workers.
         """
         # the result of a package counts as its import, so only a process with the target may take it
-        if _has_reserved(offer.topics):
+        if has_reserved(offer.topics):
             raise UsageError(f"topics that begin with {RESERVED_NAME} are not for workers without the journal")
         with self._opened(max_age_seconds) as source:
             workers = source.topic.fold.workers
@@ -500,17 +501,12 @@ def _refuse_pool(queue: str) -> None:
         )
 
 
-def _has_reserved(topics: Sequence[str]) -> bool:
-    """Whether a worker of these topics is a member of a shared pool."""
-    return any(topic.partition(".")[0] == RESERVED_NAME for topic in topics)
-
-
 def _refuse_member(fold: JobFold, worker: str) -> None:
     """Refuse requests in the name of a member of a shared pool, which never sends any. Raises: UsageError."""
     known = fold.workers.get(worker)
     # One that ends has no topics any more, and one that was silent is forgotten: both may still import packages.
     is_member = (
-        _has_reserved(known.topics)
+        has_reserved(known.topics)
         if known is not None and known.topics
         else any(lease.worker == worker and is_of_pool(lease.queue.name) for lease in fold.leases.values())
     )

@@ -142,6 +142,11 @@ def any_matches(patterns: Iterable[str], topic: str) -> bool:
     return any(topic_matches(pattern, topic) for pattern in patterns)
 
 
+def has_reserved(topics: Iterable[str]) -> bool:
+    """Whether one of these topics or patterns is for the project's own jobs."""
+    return any(topic.partition(".")[0] == RESERVED_NAME for topic in topics)
+
+
 class JobState(enum.IntEnum):
     """Where a job is in its life. The numbers are stored in checkpoints."""
 
