@@ -202,6 +202,24 @@ def test_job_that_waits_for_a_retry_shows_why_the_attempt_failed(jobs: JobServic
     assert shown.reason == "retry at 2026-01-01T00:00:02+00:00 after 1 failed attempt: relay answers 503"
 
 
+def test_each_job_of_a_merged_call_shows_why_it_failed(jobs: JobService) -> None:
+    jobs.set_queue(QueueSettings("q", ("merged",), merge=2))
+    jobs.add([NewJob("merged", key="k")] * 2)
+    offer = Offer("w-1", 1, ("**",))
+    (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+    jobs.report(offer, [JobResult(call.job, call.token, AttemptOutcome.FAIL, None, "relay answers 503")], [])
+    assert [each.reason.endswith(": relay answers 503") for each in jobs.list_jobs(JobFilter()).items] == [True, True]
+
+
+def test_a_job_that_succeeded_shows_no_failure(jobs: JobService) -> None:
+    jobs.add([NewJob("mail", keep=True)])
+    offer = Offer("w-1", 1, ("**",))
+    for outcome, message in ((AttemptOutcome.FAIL, "relay answers 503"), (AttemptOutcome.OK, "")):
+        (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+        jobs.report(offer, [JobResult(call.job, call.token, outcome, 0, message)], [])
+    assert [(each.state, each.reason) for each in jobs.list_jobs(JobFilter()).items] == [("succeeded", "")]
+
+
 def test_the_history_is_listed_by_state_topic_and_age(jobs: JobService, clock: ManualClock) -> None:
     offer = Offer("w-1", 1, ("**",))
     jobs.add([NewJob("mail.a"), NewJob("mail.b", keep=True), NewJob("purge")])
@@ -314,6 +332,25 @@ def test_a_schedule_fires_without_a_worker_and_makes_its_queue_due(jobs: JobServ
     assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report"] * 2
 
 
+def test_a_schedule_is_due_by_the_clock_of_the_journal(log: MemoryJournal, clock: ManualClock) -> None:
+    ahead = ManualClock()
+    ahead.advance(86_400.0)
+    with closing(JobService(log.another_handle, ahead, random.Random(1))) as service:
+        shown = service.set_schedule(Schedule("nightly", NewJob("report"), cron="0 3 * * *"))
+    assert shown.next_at is not None
+    assert timedelta(0) < shown.next_at - clock.now() <= timedelta(days=1)
+
+
+def test_a_due_time_is_not_lost_when_its_schedule_gets_another_job(jobs: JobService, clock: ManualClock) -> None:
+    jobs.set_schedule(Schedule("nightly", NewJob("report"), cron="* * * * *"))
+    clock.advance(120.0)
+    jobs.set_schedule(Schedule("nightly", NewJob("report.long"), cron="* * * * *"))
+    assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report"]
+    clock.advance(60.0)
+    jobs.attend()
+    assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report", "report.long"]
+
+
 def test_j17_progress_has_an_eta_and_is_gone_at_the_next_attempt(jobs: JobService, clock: ManualClock) -> None:
     job = parse_job_id(jobs.add([NewJob("render")])[0].job)
     offer = Offer("w-1", 1, ("**",))
@@ -340,25 +377,6 @@ def test_j18_three_processes_fire_each_due_second_once_also_when_one_dies(
         ]
         live[0].set_schedule(Schedule("tick", NewJob("tick"), cron="* * * * * *"))
         for second in range(20):
-def test_a_schedule_is_due_by_the_clock_of_the_journal(log: MemoryJournal, clock: ManualClock) -> None:
-    ahead = ManualClock()
-    ahead.advance(86_400.0)
-    with closing(JobService(log.another_handle, ahead, random.Random(1))) as service:
-        shown = service.set_schedule(Schedule("nightly", NewJob("report"), cron="0 3 * * *"))
-    assert shown.next_at is not None
-    assert timedelta(0) < shown.next_at - clock.now() <= timedelta(days=1)
-
-
-def test_a_due_time_is_not_lost_when_its_schedule_gets_another_job(jobs: JobService, clock: ManualClock) -> None:
-    jobs.set_schedule(Schedule("nightly", NewJob("report"), cron="* * * * *"))
-    clock.advance(120.0)
-    jobs.set_schedule(Schedule("nightly", NewJob("report.long"), cron="* * * * *"))
-    assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report"]
-    clock.advance(60.0)
-    jobs.attend()
-    assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report", "report.long"]
-
-
             if second == 10:
                 live.pop(0)  # SIGKILL: it does not leave
             clock.advance(1.0)

@@ -25,6 +25,7 @@ from mailboat.jobs.selection import older_workers, shown_state, why_pending
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.jobs import (
     JobId,
+    JobState,
     Schedule,
     show_job_id,
     topic_matches,
@@ -75,7 +76,8 @@ def job_view(topic: JobTopic, job: JobId, now_ms: int) -> JobView:
     fold = topic.fold
     waits, state = fold.table.is_queued(job), fold.table.state(job)
     # a job that waits for its retry has both: what it waits for, and why the attempt failed
-    reasons = (why_pending(fold, job, now_ms) if waits else "", topic.last_message(job))
+    failure = "" if state is JobState.SUCCEEDED else topic.last_message(job)
+    reasons = (why_pending(fold, job, now_ms) if waits else "", failure)
     return JobView(
         show_job_id(job),
         fold.topic(job),

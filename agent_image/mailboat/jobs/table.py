@@ -254,6 +254,11 @@ class JobTable:
 
     def lease_ms(self, job: JobId) -> int:
         """How long a worker has a job without a renewal."""
+    def is_alike(self, job: JobId, other: JobId) -> bool:
+        """Whether two jobs are there and have one topic and key."""
+        rows = self.row(job), self.row(other)
+        return min(rows) >= 0 and len({(self._topics[row], self._keys[row]) for row in rows}) == 1
+
         return self._leases_ms[self.row(job)]
 
     def retries(self, job: JobId) -> int:

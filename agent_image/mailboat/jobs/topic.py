@@ -221,7 +221,10 @@ class JobTopic:
         finished = decode_job_record(record.headers, record.value)
         if not isinstance(finished, JobsFinished):
             return ""
-        return next((each.message for each in finished.details if finished.jobs[each.place] == job), "")
+        messages = {finished.jobs[each.place]: each.message for each in finished.details}
+        # A merged call is named by its first job; the others have its topic and key.
+        alike = (first for first in messages if self.fold.table.is_alike(first, job))
+        return messages.get(job) or next((messages[first] for first in alike), "")
 
     def interrupt(self) -> None:
         """Make a waiting `follow` return at once. From any thread."""
