@@ -7,6 +7,7 @@ from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError
 from mailboat.jobs.fold import JobFold
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
+    MAX_BATCH,
     AttemptOutcome,
     JobAction,
     JobId,
@@ -128,6 +129,14 @@ def test_a_checkpoint_survives_encoding_in_parts() -> None:
     parts = [decode_job_record(*encode_job_record(part)) for part in encode_checkpoint(captured)]
     assert decode_checkpoint([*parts]) == captured
     assert JobFold(decode_checkpoint(parts)).capture(Offset(len(RECORDS))) == captured  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_has_the_same_bytes_whoever_writes_it() -> None:
+    results = {JobId(MAX_BATCH * offset): Offset(offset) for offset in range(1_000)}
+    checkpoint = JobFold().capture(Offset(0))
+    orders = results, dict(reversed(results.items()))
+    one, other = (encode_checkpoint(checkpoint._replace(results=each)) for each in orders)
+    assert one == other
 
 
 def test_columns_that_are_larger_than_a_part_survive_encoding() -> None:

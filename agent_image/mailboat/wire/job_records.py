@@ -352,7 +352,8 @@ def encode_checkpoint(
         schedules=map(_encode_schedule, checkpoint.schedules),
         feeds=map(_encode_feed, checkpoint.feeds),
     )
-    content, cut = bytearray(message.SerializeToString()), []
+    # Deterministic: readers may find parts of two processes that write the checkpoint of one offset.
+    content, cut = bytearray(message.SerializeToString(deterministic=True)), []
     # Framed by hand and cut as it comes: in messages, a column of a million jobs would be there three times.
     for column, values in checkpoint.columns.items() if columns is None else columns:
         entry = b"%b\x12%b" % (framed(b"\x0a", column.encode()), varint(len(values)))
