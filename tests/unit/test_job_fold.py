@@ -110,6 +110,35 @@ def test_jobs_of_a_removed_queue_still_run() -> None:
     assert log.run_next() == job
 
 
+def test_topics_that_no_job_has_are_forgotten() -> None:
+    log = JobLog(QueueSettings("merged", ("m.*",), merge=2))
+    log.append(WorkerSeen("picky", 1, ["m.kept"]))
+    others = log.append(JobsAdded([NewJob(f"m.t{number}", key="k") for number in range(10)]))
+    assert not plan_claims(log.fold, "picky", 1).preferred
+    (first,) = log.append(JobsAdded([NewJob("m.kept", key="k")]))
+    log.append(JobsCommanded(JobAction.REMOVE, others))
+    for number in range(10, 1_100):
+        log.append(JobsCommanded(JobAction.REMOVE, log.append(JobsAdded([NewJob(f"m.t{number}")]))))
+    assert len(log.fold.table.topics) < 100
+    (second,) = log.append(JobsAdded([NewJob("m.kept", key="k")]))
+    claimed = [plan_claims(fold, "picky", 1) for fold in (log.fold, JobFold(log.fold.capture(Offset(log.next_offset))))]
+    assert [[*each.preferred, *each.others] for each in claimed] == [[[first, second]]] * 2
+
+
+def test_removed_queues_without_jobs_are_forgotten() -> None:
+    log = JobLog(QueueSettings("old", ("old",)))
+    (job,) = log.append(JobsAdded([NewJob("old")]))
+    log.append(QueueRemoved("old"))
+    for number in range(1_100):
+        log.append(QueueDefined(QueueSettings(f"q{number}")))
+        log.append(QueueRemoved(f"q{number}"))
+    log.append(QueueDefined(QueueSettings("new", ("new",))))
+    (other,) = log.append(JobsAdded([NewJob("new")]))
+    assert len(log.fold.all_queues()) < 100
+    for fold in (log.fold, JobFold(log.fold.capture(Offset(log.next_offset)))):
+        assert (fold.queue(job).name, fold.queue(other).name) == ("old", "new")
+
+
 def test_a_result_with_another_token_changes_nothing() -> None:
     log = JobLog()
     job = log.add(lease_ms=10_000)

@@ -206,6 +206,10 @@ class Chains(RowHolder):
             if last >= 0:
                 self._lasts[place] = moved[last]
 
+    def move_topics(self) -> None:
+        if self._by_topic:
+            self._rebuild(2 * self._used)
+
     # The index
 
     def _place(self, row: int) -> int:

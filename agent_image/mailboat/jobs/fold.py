@@ -20,7 +20,7 @@ from mailboat.jobs.job_changes import Applied, JobChange, note
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease, WorkerState, takers
 from mailboat.jobs.schedules import Schedules
-from mailboat.jobs.table import JobTable, NewRow, digest, hash_key, pack_digests, unpack_digests
+from mailboat.jobs.table import JobTable, NewRow, digest, hash_key, is_to_be_cleaned, pack_digests, unpack_digests
 from mailboat.model.identifiers import Offset
 from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueCheckpoint, WorkerEntry
 from mailboat.model.jobs import (
@@ -83,8 +83,6 @@ class JobFold:
         self.results: dict[JobId, Offset] = {}
         """Where the topic holds the last failure of a job that is there."""
         self._queue_of_number: list[Queue] = []
-        self.topics: list[str] = []
-        self._topic_numbers: dict[str, int] = {}
         self._queue_of_topic: dict[str, Queue] = {}
         self._delayed: list[tuple[int, JobId]] = []
         self._expiries: list[tuple[int, int, list[JobId]]] = []
@@ -104,7 +102,7 @@ class JobFold:
 
     def topic(self, job: JobId) -> str:
         """The topic of a job that is there."""
-        return self.topics[self.table.topic(job)]
+        return self.table.topics[self.table.topic(job)]
 
     def queue(self, job: JobId) -> Queue:
         """The queue of a job that is there."""
@@ -160,7 +158,7 @@ class JobFold:
         return JobCheckpoint(
             as_of,
             self.now_ms,
-            tuple(self.topics),
+            tuple(self.table.topics),
             [queue.capture(removed=self.queues.get(queue.name) is not queue) for queue in self._queue_of_number],
             [WorkerEntry(name, w.slots, w.topics, w.seen_ms, w.rules) for name, w in self.workers.items()],
             [lease.capture() for lease in leases.values()],
@@ -174,9 +172,7 @@ class JobFold:
 
     def _restore(self, state: JobCheckpoint) -> None:
         self.now_ms = state.now_ms
-        self.topics = list(state.topics)
-        self._topic_numbers = {topic: number for number, topic in enumerate(state.topics)}
-        self.table.restore(state.columns, len(state.topics), len(state.queues))
+        self.table.restore(state.columns, state.topics, len(state.queues))
         self._queue_of_number = [Queue(each.settings, self.table) for each in state.queues]
         live = [queue for queue, each in zip(self._queue_of_number, state.queues, strict=True) if not each.removed]
         self.queues = {queue.settings.name: queue for queue in live}
@@ -326,7 +322,7 @@ class JobFold:
         due_ms = max(self.now_ms, new.due_ms, self.now_ms + max(0, new.delay_ms))
         row = NewRow(
             job,
-            topic=self._number(new.topic),
+            topic=self.table.number_of(new.topic),
             queue=self._queue_of_number.index(queue),
             due_ms=due_ms,
             key=hash_key(new.key),
@@ -357,16 +353,11 @@ class JobFold:
             if len(self._requests) > MAX_REMEMBERED_REQUESTS:
                 del self._requests[next(iter(self._requests))]
 
-    def _number(self, topic: str) -> int:
-        number = self._topic_numbers.get(topic)
-        if number is None:
-            number = self._topic_numbers[topic] = len(self.topics)
-            self.topics.append(topic)
-        return number
-
     def _route(self, topic: str) -> Queue:
         queue = self._queue_of_topic.get(topic)
         if queue is None:
+            if is_to_be_cleaned(len(self._queue_of_topic)):
+                self._queue_of_topic.clear()
             found = [queue for _, queue in sorted(self.queues.items()) if any_matches(queue.settings.topics, topic)]
             queue = self._queue_of_topic[topic] = found[0] if found else self.queues[DEFAULT_QUEUE]
         return queue
@@ -550,12 +541,22 @@ class JobFold:
         queue = self.queues.get(settings.name)
         self._queue_of_topic.clear()
         if queue is None:
+            self._forget_queues()
             queue = self.queues[settings.name] = Queue(settings, self.table)
             self._queue_of_number.append(queue)
         else:
             queue.change(settings, self._jobs_of(queue), self.now_ms)
             self._order_history()
         self._count_slots()
+
+    def _forget_queues(self) -> None:
+        """Forget removed queues without jobs, once these are many."""
+        queues = self._queue_of_number
+        if is_to_be_cleaned(len(queues)):
+            live = {number for number, queue in enumerate(queues) if self.queues.get(queue.name) is queue}
+            self._queue_of_number = [queues[number] for number in self.table.forget_queues(live, len(queues))]
+            for queue in set(queues).difference(self._queue_of_number):
+                queue.release()
 
     def _jobs_of(self, queue: Queue) -> Iterator[JobId]:
         for job, _, _, of in self.table.rows():

@@ -42,6 +42,8 @@ class _ReadyJobs:
         self._start = 0
         self._late: list[int] = []  # sorted; jobs that became ready again, behind younger ones
         self._has_turns = has_turns
+        self._topics: list[str] = []
+        """Those that numbers in `_passed` are of."""
         self._passed: dict[frozenset[int], int] = {}
         """By `untaken` topics: first entries that hold no other ready job. They are not examined again."""
 
@@ -63,7 +65,7 @@ class _ReadyJobs:
         if self._late or self._has_turns:
             return self._oldest_once(table, now_ms, most, untaken)
         found: list[JobId] = []
-        place, asked = self._first(untaken), min(_CHUNK, most)
+        place, asked = self._first(table, untaken), min(_CHUNK, most)
         while len(found) < most and place < len(self._run):
             found += table.ready_of(self._run[place : place + asked].tolist(), now_ms, untaken)
             place += asked
@@ -75,7 +77,7 @@ class _ReadyJobs:
     def _oldest_once(self, table: JobTable, now_ms: int, most: int, untaken: frozenset[int]) -> list[JobId]:
         """The same where a job may have entries of several attempts."""
         found: dict[int, JobId] = {}
-        for job in merge(self._rest(self._first(untaken)), tuple(self._late)):
+        for job in merge(self._rest(self._first(table, untaken)), tuple(self._late)):
             if job not in found and table.is_ready(job, now_ms) and table.topic(JobId(job)) not in untaken:
                 found[job] = JobId(job)
                 if len(found) >= most:
@@ -84,10 +86,12 @@ class _ReadyJobs:
             self._passed[untaken] = len(self._run)
         return list(found.values())
 
-    def _first(self, untaken: frozenset[int]) -> int:
+    def _first(self, table: JobTable, untaken: frozenset[int]) -> int:
         """The first entry to examine for a worker that does not take these topics."""
         if not untaken:
             return self._start
+        if table.topics is not self._topics:  # their numbers have changed
+            self._topics, self._passed = table.topics, {}
         # A job that is ready again has another entry. What holds for fewer topics holds for these, too.
         passed = self._passed.get(untaken)
         if passed is None:
@@ -341,6 +345,10 @@ class Queue:
         self.suspended_until_ms = state.suspended_until_ms
         self._starts = deque(state.starts_ms)
         self._arrange(placed, ready, now_ms)
+
+    def release(self) -> None:
+        """Let go of the table: the queue was removed, and has no jobs."""
+        self._table.remove_holder(self._chains)
 
     # Counts
 

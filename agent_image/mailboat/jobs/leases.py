@@ -18,6 +18,10 @@ Only workers of the oldest live version claim from a queue: two folds that disag
 """
 
 
+_MOST_TAKES: Final = 4_096
+"""Topics that a worker was asked for, and whose answer is kept: any program can add jobs of any number of topics."""
+
+
 class Lease:
     """A call that runs."""
 
@@ -66,6 +70,7 @@ class WorkerState:
     running: int = 0
     rules: int = 0
     _takes: dict[str, bool] = field(default_factory=dict)
+    _numbered: Sequence[str] = ()
     _untaken: frozenset[int] = frozenset()
     _examined: int = 0
 
@@ -73,11 +78,15 @@ class WorkerState:
         """Whether the worker runs jobs of this topic."""
         takes = self._takes.get(topic)
         if takes is None:
+            if len(self._takes) == _MOST_TAKES:
+                self._takes.clear()
             takes = self._takes[topic] = any_matches(self.topics, topic)
         return takes
 
     def untaken(self, topics: Sequence[str]) -> frozenset[int]:
-        """The numbers of the topics of which the worker runs no job; topics are only added to the sequence."""
+        """The numbers of the topics of which the worker runs no job; topics are only added to one sequence."""
+        if topics is not self._numbered:  # topics were forgotten, and others have their numbers
+            self._numbered, self._untaken, self._examined = topics, frozenset(), 0
         # Not asked for each job: those that no worker takes may be many, and stay.
         if self._examined < len(topics):
             new = range(self._examined, len(topics))

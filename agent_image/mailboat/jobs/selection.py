@@ -83,11 +83,11 @@ def older_workers(fold: JobFold, queue: Queue) -> Sequence[str]:
 
 
 def _is_left_to(fold: JobFold, queue: Queue, older: WorkerState, newer: WorkerState) -> bool:
-    patterns, untaken = queue.settings.topics, newer.untaken(fold.topics)
+    patterns, untaken = queue.settings.topics, newer.untaken(fold.table.topics)
     # Jobs that were added under other patterns stay in the queue, and the workers that take them may be others.
     if takers([older], patterns):
         return bool(takers([newer], patterns) or queue.ready(fold.now_ms, 1, untaken))
-    return bool(queue.ready(fold.now_ms, 1, untaken | older.untaken(fold.topics)))
+    return bool(queue.ready(fold.now_ms, 1, untaken | older.untaken(fold.table.topics)))
 
 
 def waits_for(fold: JobFold, worker: str) -> Sequence[str]:
@@ -96,7 +96,7 @@ def waits_for(fold: JobFold, worker: str) -> Sequence[str]:
     older = {} if known is None else _older(fold, known)
     if known is None or not known.topics or not older:
         return ()
-    untaken = known.untaken(fold.topics)
+    untaken = known.untaken(fold.table.topics)
     queues = [queue for queue in fold.all_queues() if queue.ready(fold.now_ms, 1, untaken)]
     shared = [known.topics, *(queue.settings.topics for queue in queues)]
     return sorted(name for name, other in older.items() if any(takers([other], topics) for topics in shared))
@@ -130,14 +130,14 @@ def _in_turns(turns: list[Iterator[tuple[int, Sequence[JobId]]]]) -> Iterator[tu
 def _only_calls(fold: JobFold, queue: Queue, worker: str, free_slots: int) -> list[Sequence[JobId]]:
     """The first calls of one queue that may start and that this worker takes, the only one with free slots."""
     most = min(queue.room(fold.now_ms), free_slots)
-    return queue.ready(fold.now_ms, most, fold.workers[worker].untaken(fold.topics)) if most else []
+    return queue.ready(fold.now_ms, most, fold.workers[worker].untaken(fold.table.topics)) if most else []
 
 
 def _calls(
     fold: JobFold, queue: Queue, worker: str, free: Sequence[str], older: Mapping[str, WorkerState], free_slots: int
 ) -> Iterator[tuple[int, Sequence[JobId]]]:
     """The calls of one queue that may start and that this worker takes, after its rank: the preferred worker's is 0."""
-    untaken = fold.workers[worker].untaken(fold.topics)
+    untaken = fold.workers[worker].untaken(fold.table.topics)
     room = min(MAX_EXAMINED, queue.room(fold.now_ms))
     able_of: dict[str, Sequence[str]] = {}  # a backlog has few topics and many jobs
     # Each worker is preferred for as many calls as the others: mostly, so many hold enough for this one.
@@ -205,7 +205,7 @@ def position(fold: JobFold, job: JobId) -> int | None:
 
 def _unserved(fold: JobFold) -> frozenset[int]:
     """The numbers of the topics that no live worker takes: their jobs start before no other one."""
-    untaken = [worker.untaken(fold.topics) for worker in fold.workers.values() if worker.slots]
+    untaken = [worker.untaken(fold.table.topics) for worker in fold.workers.values() if worker.slots]
     return untaken[0].intersection(*untaken[1:]) if untaken else frozenset()
 
 

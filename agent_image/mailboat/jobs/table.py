@@ -34,6 +34,16 @@ _MOST_TRIES: Final = 65_535
 _KEPT_FREE: Final = 1_024
 """Fewer free rows than this are not worth copying the columns for."""
 
+_FEW_NAMES: Final = 1_024
+"""Fewer topics or queues than this are kept whether a job has them or not."""
+
+
+def is_to_be_cleaned(count: int) -> bool:
+    """Whether names without jobs should be forgotten before one more is added to so many."""
+    # By what the log says, for all readers alike: those that write the checkpoint of one offset must write the same
+    # bytes, as parts of several may be in the log.
+    return count >= _FEW_NAMES and count & (count - 1) == 0
+
 
 def hash_key(text: str) -> int:
     """64 bits for a key, the same in every process; `NO_KEY` for the empty one.
@@ -67,6 +77,11 @@ _COLUMNS: Final = (
 
 _LISTS: Final = frozenset({"topics", "queues", "tries"})
 """Columns of numbers that are mostly small: a list refers to the one object that Python has of each."""
+
+
+def _renumbered(column: list[int], kept: Sequence[int]) -> list[int]:
+    places = {number: place for place, number in enumerate(kept)}
+    return [places[number] for number in column]
 
 
 def _column(name: str, code: str, values: Iterable[int]) -> bytearray | list[int] | array[int]:
@@ -105,11 +120,18 @@ class RowHolder:
         """Take the new number of each row, in the order of the old ones."""
         raise NotImplementedError
 
+    def move_topics(self) -> None:
+        """Note that topics have other numbers; no row is of a forgotten job."""
+        raise NotImplementedError
+
 
 class JobTable:
     """The rows of jobs, by id. Ids are added in ascending order; a row of an unknown job is -1."""
 
     def __init__(self) -> None:
+        self.topics: list[str] = []
+        """By number. Another list once numbers have changed."""
+        self._topic_numbers: dict[str, int] = {}
         self._ids = array("q")
         # An item of an array costs ten times an item of these: those that each claim and result needs are no arrays.
         self._states = bytearray()
@@ -232,6 +254,11 @@ class JobTable:
         """Let a job wait until this moment."""
         self._due_ms[self.row(job)] = due_ms
 
+    def is_alike(self, job: JobId, other: JobId) -> bool:
+        """Whether two jobs are there and have one topic and key."""
+        rows = self.row(job), self.row(other)
+        return min(rows) >= 0 and len({(self._topics[row], self._keys[row]) for row in rows}) == 1
+
     def key(self, job: JobId) -> int:
         """The hash of a job's key."""
         return self._keys[self.row(job)]
@@ -239,6 +266,42 @@ class JobTable:
     def priority(self, job: JobId) -> Priority:
         """Which of the ready jobs start first."""
         return _PRIORITIES[self._priorities[self.row(job)]]
+
+    # Names, which rows have by their number
+
+    def number_of(self, topic: str) -> int:
+        """The number of a topic; one that has none gets one."""
+        number = self._topic_numbers.get(topic)
+        if number is None:
+            if is_to_be_cleaned(len(self.topics)):
+                self._forget_topics()
+            number = self._topic_numbers[topic] = len(self.topics)
+            self.topics.append(topic)
+        return number
+
+    def _forget_topics(self) -> None:
+        """Forget the topics that no job has, if they are half of all or more."""
+        self._compact()
+        kept = sorted(set(self._topics))
+        if 2 * len(kept) > len(self.topics):
+            return
+        self._topics = _renumbered(self._topics, kept)
+        self.topics = [self.topics[number] for number in kept]
+        self._topic_numbers = {topic: number for number, topic in enumerate(self.topics)}
+        for holder in self._holders:
+            holder.move_topics()
+
+    def forget_queues(self, live: AbstractSet[int], count: int) -> Sequence[int]:
+        """Forget the queues that have no job and are not live, if they are half of so many or more.
+
+        Returns: the numbers of those that stay. They get the numbers from 0 on, in this order.
+        """
+        self._compact()
+        kept = sorted(live | set(self._queues))
+        if 2 * len(kept) > count:
+            return range(count)
+        self._queues = _renumbered(self._queues, kept)
+        return kept
 
     def topic(self, job: JobId) -> int:
         """The number of a job's topic."""
@@ -254,11 +317,6 @@ class JobTable:
 
     def lease_ms(self, job: JobId) -> int:
         """How long a worker has a job without a renewal."""
-    def is_alike(self, job: JobId, other: JobId) -> bool:
-        """Whether two jobs are there and have one topic and key."""
-        rows = self.row(job), self.row(other)
-        return min(rows) >= 0 and len({(self._topics[row], self._keys[row]) for row in rows}) == 1
-
         return self._leases_ms[self.row(job)]
 
     def retries(self, job: JobId) -> int:
@@ -281,8 +339,12 @@ class JobTable:
     # Rows, which `Chains` links with one another
 
     def add_holder(self, holder: RowHolder) -> None:
-        """Report to this object when rows change their numbers; it lives as long as the table."""
+        """Report to this object when rows change their numbers."""
         self._holders.append(holder)
+
+    def remove_holder(self, holder: RowHolder) -> None:
+        """Report to this object no longer; it holds no rows."""
+        self._holders.remove(holder)
 
     def row_count(self) -> int:
         """Rows, with those of forgotten jobs that were not removed yet."""
@@ -418,9 +480,12 @@ class JobTable:
         for name, code in _COLUMNS:
             yield name, _little_endian(getattr(self, "_" + name), code)
 
-    def restore(self, columns: Mapping[str, bytes], topics: int, queues: int) -> None:
+    def restore(self, columns: Mapping[str, bytes], topics: Sequence[str], queues: int) -> None:
         """Replace all rows by captured ones. Raises: ValueError: they were not made by `columns`."""
-        highest = {"states": JobState.DROPPED, "priorities": Priority.LOW, "topics": topics - 1, "queues": queues - 1}
+        self.topics = list(topics)
+        self._topic_numbers = {topic: number for number, topic in enumerate(topics)}
+        most_topics = len(topics) - 1
+        highest = {"states": JobState.DROPPED, "priorities": Priority.LOW, "topics": most_topics, "queues": queues - 1}
         lengths = set()
         for name, code in _COLUMNS:  # one after another: all of them twice would be most of what a start takes
             column = array(code)
