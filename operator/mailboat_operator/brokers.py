@@ -184,7 +184,7 @@ class Brokers:
             except BaseException as raised:  # noqa: BLE001  # an unresolved future would leave the caller to its time-out
                 try:
                     admin.poll(0)  # else the reason is lost with the client
-                    # A client that was given no broker in service finds none again, see
+                    # A client that was given no broker in service may find none again, see
                     # `mailboat.journal.kafka_topics`. Here, as to end the old one may take a while.
                     self._admin = AdminClient(self._options)
                 finally:

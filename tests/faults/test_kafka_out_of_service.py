@@ -89,7 +89,7 @@ def test_a_broker_that_is_out_of_service_again_and_again_ends_no_process(broker:
 def test_clients_that_were_told_of_no_broker_find_it_again(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """librdkafka drops all addresses then, and connects to none again: https://github.com/confluentinc/librdkafka/issues/5301"""
+    """librdkafka drops all addresses then: https://github.com/confluentinc/librdkafka/issues/5301"""
     monkeypatch.setattr(kafka_topics, "_LEAST_LIFE_SECONDS", 1.0)
     config, topic = KafkaConfig((broker.bootstrap_servers,), append_seconds=3.0, request_seconds=1.5), new_topic_name()
     with KafkaJournal(KafkaSettings(config), SystemClock()) as journal:

@@ -349,8 +349,8 @@ class KafkaTopics:
         """Replace the clients, unless another request has done so.
 
         A client of librdkafka 2.10 and later that is given no broker, as while its controller fences the only one,
-        drops all addresses, also the first ones, and connects to none again:
-        https://github.com/confluentinc/librdkafka/issues/5301
+        drops all addresses, also the first ones. Where the machine is busy, the answer that makes it drop them can stop
+        the timer that would add them again: it never connects. https://github.com/confluentinc/librdkafka/issues/5301
         """
         with self._renewing:
             is_old = self._clock.monotonic() - clients.made_at >= _LEAST_LIFE_SECONDS
