@@ -10,10 +10,10 @@ import asyncio
 import base64
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.generic_resource import GenericNamespacedResource
@@ -32,11 +32,14 @@ from mailboat_operator.resources import (
     SELF_REVIEW,
     connect,
     delete_exactly,
+    is_forbidden,
     is_invalid,
     is_missing,
     is_out_of_sight,
     mapped,
 )
+
+T = TypeVar("T")
 
 _TOKEN_BYTES: Final = 32
 _LONGEST_PREFIX: Final = 200
@@ -48,6 +51,26 @@ _BURST_SECONDS: Final = 0.25
 _AT_ONCE: Final = 16
 """Requests: fewer than the connections that the client keeps. After brokers answer many reconciliations at once each
 would open one of its own, and close it again; encrypting it costs more than the request."""
+
+
+async def list_served(list_one: Callable[[str], Awaitable[Sequence[T]]], namespaces: Sequence[str]) -> list[T]:
+    """What `list_one` gives of each namespace, without those that may not be listed.
+
+    A Role goes with its namespace, which must not take the others along. Raises: what `list_one` does; a
+    ClusterRefusedError for missing rights where no namespace may be listed.
+    """
+    found: list[T] = []
+    refusals: list[ClusterRefusedError] = []
+    for namespace in namespaces:
+        try:
+            found += await list_one(namespace)
+        except ClusterRefusedError as error:
+            if not is_forbidden(error.__cause__):
+                raise
+            refusals.append(error)
+    if len(refusals) == len(namespaces):
+        raise refusals[0]
+    return found
 
 
 class RequestBudget:

@@ -18,8 +18,9 @@ from mailboat.api.records import StatusView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError, UntrustedInputError
 
 from mailboat_operator.agent_client import AgentAddress, Agents
-from mailboat_operator.cluster import Cluster
+from mailboat_operator.cluster import Cluster, list_served
 from mailboat_operator.definition.amounts import format_size
+from mailboat_operator.definition.conditions import Condition, condition_of
 from mailboat_operator.kinds.job_queue.spec import JobQueue
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
 from mailboat_operator.kinds.journal.agent_config import journal_mounts
@@ -153,8 +154,9 @@ class ClusterReader:
         return [schedule for schedule in await self._served("JobSchedule") if isinstance(schedule, JobSchedule)]
 
     async def _served(self, kind: str) -> Sequence[Resource]:
-        lists = [await self._lists.ask((kind, namespace)) for namespace in self.systems.namespaces or ("*",)]
-        return [resource for found in lists for resource in found]
+        return await list_served(
+            lambda namespace: self._lists.ask((kind, namespace)), self.systems.namespaces or ("*",)
+        )
 
     async def _listed(self, key: tuple[str, str]) -> Sequence[Resource]:
         kind, namespace = key

@@ -26,7 +26,7 @@ from mailboat.telemetry.logs import configure_logs
 
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
-from mailboat_operator.cluster import Cluster, RequestBudget
+from mailboat_operator.cluster import Cluster, RequestBudget, list_served
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.fleet_status import AskAgent, FleetStatus
@@ -84,8 +84,7 @@ def _page(settings: OperatorSettings, cluster: Cluster, agents: Agents) -> Fleet
         return await agents.fleet(await reader.agent_of(publisher))
 
     async def requests() -> dict[str, AskAgent]:
-        lists = [await reader.publishers(namespace) for namespace in settings.namespaces or ("*",)]
-        found = [publisher for publishers in lists for publisher in publishers]
+        found = await list_served(reader.publishers, settings.namespaces or ("*",))
         return {
             f"{publisher.metadata.namespace}/{publisher.metadata.name}": partial(ask, publisher) for publisher in found
         }
@@ -141,18 +140,20 @@ async def _lead(
 async def _watch(settings: OperatorSettings, watched: Watched, resync: Resync, systems: Systems) -> None:
     """Start the watches once all claims are known: no object is reconciled before."""
     await resync.prime(systems.claims)
-    is_clusterwide = not settings.namespaces
+    is_clusterwide, namespaces = not settings.namespaces, await resync.open_namespaces()
     while True:
         try:
             await kopf.operator(
                 registry=registry_of(watched),
                 settings=kopf_settings(is_clusterwide=is_clusterwide, inactivity_seconds=settings.watch_seconds),
                 clusterwide=is_clusterwide,
-                namespaces=settings.namespaces,
+                namespaces=namespaces,
             )
         except Exception as error:
-            # kopf ends if a watch is answered with 404 before kopf has noticed that the definition was deleted
-            if getattr(error, "status", None) != HTTPStatus.NOT_FOUND:
+            # kopf ends if a watch is answered with 404 before kopf has noticed that the definition was deleted, and
+            # with 403 after one of several namespaces was deleted, with our Role in it
+            before, namespaces = namespaces, await resync.open_namespaces()
+            if getattr(error, "status", None) != HTTPStatus.NOT_FOUND and namespaces == before:
                 raise
             await asyncio.sleep(_WATCH_AGAIN_SECONDS)
             await resync.catch_up(watched)

@@ -43,7 +43,7 @@ from mailboat_operator.plan.actions import (
 from mailboat_operator.plan.child_manifest import Manifest, condition_in
 from mailboat_operator.plan.children import correction_report
 from mailboat_operator.plan.findings import READY, plan_invalid, plan_undecodable, stall_report
-from mailboat_operator.resources import is_of_going_namespace
+from mailboat_operator.resources import is_forbidden, is_of_going_namespace
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
 
@@ -102,7 +102,7 @@ class Reconciler:
 
         Raises: ClusterUnavailableError, ClusterConflictError, ClusterRefusedError.
         """
-        found = await self._cluster.get(key.kind, key.namespace, key.name)
+        found = await self._found(key)
         # gone: its children name it as their owner, so the garbage collector removes them
         if found is None:
             return ReconcileOutcome(is_ready=True)
@@ -122,10 +122,19 @@ class Reconciler:
 
     async def refuse(self, key: ObjectKey, error: MailboatError) -> None:
         """Write into the object's status why it is not reconciled. Raises: see `reconcile`."""
-        found = await self._cluster.get(key.kind, key.namespace, key.name)
+        found = await self._found(key)
         if found is None:
             return
         await self._conclude(found, plan_invalid(found, error, datetime.now(UTC)))
+
+    async def _found(self, key: ObjectKey) -> Manifest | None:
+        """The object; None if absent, also with its namespace and our Role in it."""
+        try:
+            return await self._cluster.get(key.kind, key.namespace, key.name)
+        except ClusterRefusedError as error:
+            if not self._systems.namespaces or not is_forbidden(error.__cause__):
+                raise
+            return None
 
     async def _conclude(self, found: Manifest, plan: Plan) -> None:
         report = stall_report(found, plan)

@@ -109,6 +109,11 @@ def is_missing(error: BaseException | None) -> bool:
     return _code_of(error) == _NOT_FOUND
 
 
+def is_forbidden(error: BaseException | None) -> bool:
+    """Whether our account lacks the right, as it does in a namespace that went with our Role in it."""
+    return _code_of(error) == _FORBIDDEN
+
+
 def is_invalid(error: BaseException | None) -> bool:
     """Whether the object would be invalid after the request."""
     return isinstance(error, ApiError) and _code_of(error) == _INVALID
@@ -125,7 +130,7 @@ def is_of_going_namespace(error: MailboatError) -> bool:
 
 def is_out_of_sight(error: Exception) -> bool:
     """Whether the kind is missing or hidden from us: the answer for an unserved path is not a Status."""
-    return _code_of(error) == _FORBIDDEN or (_code_of(error) == _NOT_FOUND and not isinstance(error, ApiError))
+    return is_forbidden(error) or (_code_of(error) == _NOT_FOUND and not isinstance(error, ApiError))
 
 
 def mapped(error: Exception, doing: str) -> MailboatError:

@@ -12,15 +12,15 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.errors import ClusterConflictError, MailboatError, RetryableError
+from mailboat.errors import ClusterConflictError, ClusterRefusedError, MailboatError, RetryableError
 
-from mailboat_operator.cluster import Cluster
+from mailboat_operator.cluster import Cluster, list_served
 from mailboat_operator.kinds.registry import KINDS
 from mailboat_operator.operator_probes import OperatorHealth
 from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.reconcile_queue import ReconcileQueue
 from mailboat_operator.reconciliation import ObjectKey
-from mailboat_operator.resources import is_missing
+from mailboat_operator.resources import is_forbidden, is_missing
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.watches import Watched, key_of_object, silent_objects, version_of
 
@@ -36,14 +36,34 @@ class Resync:
     def __init__(self, cluster: Cluster, namespaces: Sequence[str]) -> None:
         """Of these namespaces; of all where none is named."""
         self._cluster = cluster
+        self._named = namespaces
         self._namespaces = namespaces or (_EVERYWHERE,)
 
     async def prime(self, claims: TopicClaims) -> None:
         """Fill in who claims which topic, before the first reconciliation. Raises: ClusterRefusedError."""
         # before all reconciliations: a Topic that does not know its rivals would manage the topic of an older one
         for kind in ("Journal", "Topic"):
-            for manifest in await self._list_at_last(kind):
+            for manifest in await self._list_at_last(kind, self._namespaces):
                 claims.saw(manifest)
+
+    async def open_namespaces(self) -> Sequence[str]:
+        """The named namespaces that may be watched; empty where all are served.
+
+        One that is made again is watched by the next process: its objects prove the watches silent.
+
+        Raises: ClusterRefusedError, also where none of those that are named may be watched.
+        """
+        found: list[str] = []
+        for namespace in self._named:
+            try:
+                await self._list_at_last("Journal", [namespace])
+                found.append(namespace)
+            except ClusterRefusedError as error:
+                is_last = namespace == self._named[-1]
+                if not is_forbidden(error.__cause__) or (is_last and not found):
+                    raise
+                _LOG.warning("namespace %s is not served: %s", namespace, error)
+        return found
 
     async def catch_up(self, watched: Watched) -> None:
         """Forget what was deleted while nothing was watched: the next watch begins with what exists."""
@@ -82,28 +102,26 @@ class Resync:
         found: dict[ObjectKey, int] = {}
         try:
             for kind in KINDS:
-                for manifest in await self._list(kind.name):
+                for manifest in await self._list(kind.name, self._namespaces):
                     found[key_of_object(manifest)] = version_of(manifest)
         except MailboatError as error:
             _LOG.warning("the resync is skipped: %s", error)
             return None
         return found
 
-    async def _list_at_last(self, kind: str) -> list[Manifest]:
+    async def _list_at_last(self, kind: str, namespaces: Sequence[str]) -> list[Manifest]:
         """The same, once an API that has no time for us has."""
         while True:
             try:
-                return await self._list(kind)
+                return await self._list(kind, namespaces)
             except RetryableError as error:
                 _LOG.warning("reconciliation has not started: %s", error)
                 await asyncio.sleep(error.retry_after_seconds or _PAUSE_SECONDS)
 
-    async def _list(self, kind: str) -> list[Manifest]:
+    async def _list(self, kind: str, namespaces: Sequence[str]) -> list[Manifest]:
         """All objects of a kind; none where the kind itself is gone. Raises: MailboatError."""
         try:
-            return [
-                manifest for namespace in self._namespaces for manifest in await self._cluster.list(kind, namespace)
-            ]
+            return await list_served(lambda namespace: self._cluster.list(kind, namespace), namespaces)
         except ClusterConflictError as error:
             # not of a list whose next page came too late (410): its objects would count as deleted
             if not is_missing(error.__cause__):

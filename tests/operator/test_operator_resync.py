@@ -11,14 +11,17 @@ from typing import Any
 
 import httpx2
 import pytest
-from mailboat.errors import ClusterConflictError
+from mailboat.errors import ClusterConflictError, ClusterRefusedError, MailboatError
 from mailboat_operator import main
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.operator_probes import OperatorHealth
+from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.resync import Resync
 from mailboat_operator.settings import read_settings
+from mailboat_operator.systems import Systems
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.watches import DefinitionGone, Watched
+from mailboat_operator.workload.pods import AgentImage
 
 SECONDS = 0.01
 
@@ -143,11 +146,77 @@ def test_watches_begin_again_where_kopf_ends_over_a_definition_that_went(
     monkeypatch.setattr(main.kopf, "operator", run_kopf)
     monkeypatch.setattr(main, "_WATCH_AGAIN_SECONDS", 0.0)
     settings = read_settings({"MAILBOAT_OPERATOR_AGENT_IMAGE": "m:1"})
-    parts: Any = (settings, Watched(Asked().ask, TopicClaims()), SimpleNamespace(prime=nothing, catch_up=nothing))
-    systems: Any = SimpleNamespace(claims=None)
+    cluster: Any = SimpleNamespace()  # all namespaces are served, so none is asked for
+    resync = SimpleNamespace(prime=nothing, catch_up=nothing, open_namespaces=Resync(cluster, ()).open_namespaces)
+    parts: Any = (settings, Watched(Asked().ask, TopicClaims()), resync, SimpleNamespace(claims=None))
     with nullcontext() if ended is None else pytest.raises(ended):
-        asyncio.run(main._watch(*parts, systems))
+        asyncio.run(main._watch(*parts))
     assert (len(started), left) == (runs, [])
+
+
+class TwoNamespaces:
+    """Two namespaces that were named, one of which may go, and our Role with it."""
+
+    def __init__(self) -> None:
+        self.gone = set[str]()
+
+    async def list(self, kind: str, namespace: str) -> list[dict[str, Any]]:
+        if namespace in self.gone:
+            raise refusal(403, ClusterRefusedError)
+        made = publisher("author")
+        return [{**made, "metadata": {**made["metadata"], "namespace": namespace}}] if kind == "Publisher" else []
+
+
+def test_the_watches_go_on_without_a_namespace_that_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Role goes with it: kopf ends over the 403, and would end again whenever it is started with that namespace."""
+    cluster: Any = TwoNamespaces()
+    watched, started = Watched(Asked().ask, TopicClaims()), list[list[str]]()
+
+    async def run_kopf(*, namespaces: list[str], **_: Any) -> None:
+        started.append([*namespaces])
+        for namespace in namespaces:
+            for body in await cluster.list("Publisher", namespace):
+                await watched.object_changed(None, body)
+        if len(started) == 1:
+            cluster.gone.add("news")
+            raise KopfError(403)
+
+    monkeypatch.setattr(main.kopf, "operator", run_kopf)
+    monkeypatch.setattr(main, "_WATCH_AGAIN_SECONDS", 0.0)
+    settings = read_settings({"MAILBOAT_OPERATOR_AGENT_IMAGE": "m:1", "MAILBOAT_OPERATOR_NAMESPACES": "news,shop"})
+    systems: Any = SimpleNamespace(claims=TopicClaims())
+    asyncio.run(main._watch(settings, watched, Resync(cluster, settings.namespaces), systems))
+    assert started == [["news", "shop"], ["shop"]]
+    assert [key.namespace for key in watched.last_events] == ["shop"]
+
+
+def test_an_operator_starts_without_a_namespace_that_is_gone_and_not_without_all() -> None:
+    cluster: Any = TwoNamespaces()
+    resync = Resync(cluster, ["news", "shop"])
+    cluster.gone = {"shop"}
+    asyncio.run(resync.prime(TopicClaims()))
+    assert asyncio.run(resync.open_namespaces()) == ["news"]
+    cluster.gone = {"news", "shop"}
+    for reading in (resync.prime(TopicClaims()), resync.open_namespaces()):
+        with pytest.raises(ClusterRefusedError):
+            asyncio.run(reading)
+
+
+@pytest.mark.parametrize(("served", "outcome"), [(("news", "shop"), True), ((), None)])
+def test_an_object_whose_namespace_went_with_the_role_is_gone(served: tuple[str, ...], outcome: bool | None) -> None:
+    """Its timers would ask for it for ever. Rights in the whole cluster go with no namespace: they are missing."""
+
+    class Refusing:
+        async def get(self, *_: str) -> dict[str, Any]:
+            raise refusal(403, ClusterRefusedError)
+
+    parts: list[Any] = [Refusing(), None, AgentImage("m:1"), lambda _: None, Systems(namespaces=served)]
+    looking = Reconciler(*parts).reconcile(ObjectKey("Publisher", "news", "author"))
+    if outcome is None:
+        with pytest.raises(ClusterRefusedError):
+            asyncio.run(looking)
+    else:
+        assert asyncio.run(looking).is_ready is outcome
 
 
 def test_what_was_deleted_while_nothing_was_watched_is_no_silent_watch_and_claims_nothing() -> None:
@@ -179,11 +248,11 @@ def test_what_was_deleted_while_nothing_was_watched_is_no_silent_watch_and_claim
     assert [key.namespace for key in watched.last_events] == ["news"]
 
 
-def refusal(code: int) -> ClusterConflictError:
-    """A list that the API server refuses."""
+def refusal(code: int, kind: type[MailboatError] = ClusterConflictError) -> MailboatError:
+    """A read that the API server refuses."""
     request = httpx2.Request("GET", "https://kubernetes.example/")
     answer = httpx2.Response(code, request=request)
-    error = ClusterConflictError("the list")
+    error = kind("the list")
     error.__cause__ = httpx2.HTTPStatusError("refused", request=request, response=answer)
     return error
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+import httpx2
 import pytest
 import typer
 from mailboat.api.job_orders import QueueOrder
 from mailboat.api.job_views import JobQueueView, JobScheduleView
 from mailboat.cli.options import parse_duration_ms
 from mailboat.cli.program import build_app
-from mailboat.errors import AgentRefusedError, AgentUnreachableError
+from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
 from mailboat.model.identifiers import AgentName
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined, pool_queue, pool_topic
 from mailboat.wire.job_records import decode_job_record, encode_job_record
@@ -524,22 +525,35 @@ def test_merging_waits_equally_long_by_default_in_every_interface() -> None:
     assert parse_duration_ms(option.default) == 2_000
 
 
-@pytest.mark.parametrize(("served", "asked"), [((), ["*"]), (("news", "shop"), ["news", "shop"])])
+FORBIDDEN = httpx2.Response(403, request=httpx2.Request("GET", "https://kubernetes.example/"))
+
+
+@pytest.mark.parametrize(
+    ("served", "asked", "found_in"),
+    [
+        ((), ["*"], ["*"]),
+        (("news", "shop"), ["news", "shop"], ["news", "shop"]),
+        (("gone", "shop"), ["gone", "shop"], ["shop"]),
+    ],
+)
 def test_objects_of_one_log_are_looked_for_where_the_operator_serves(
-    served: tuple[str, ...], asked: list[str], manifest_of: Callable[..., dict[str, Any]]
+    served: tuple[str, ...], asked: list[str], found_in: list[str], manifest_of: Callable[..., dict[str, Any]]
 ) -> None:
-    """An operator with Roles in two namespaces may not list all, and serves queues of both."""
+    """An operator with Roles in two namespaces may not list all, and serves both, or the one that is left."""
     listed = list[str]()
 
     class Cluster:
         async def list(self, kind: str, namespace: str) -> list[dict[str, Any]]:
             listed.append(namespace)
+            if namespace == "gone":
+                cause = httpx2.HTTPStatusError("forbidden", request=FORBIDDEN.request, response=FORBIDDEN)
+                raise ClusterRefusedError("listing JobQueue in gone") from cause
             manifest = manifest_of(kind)
             return [{**manifest, "metadata": {**manifest["metadata"], "namespace": namespace, "uid": namespace}}]
 
     parts: list[Any] = [Cluster(), None, IMAGE, Systems(namespaces=served), None]
     found = asyncio.run(ClusterReader(*parts).job_queues())
-    assert ([queue.metadata.namespace for queue in found], listed) == (asked, asked)
+    assert ([queue.metadata.namespace for queue in found], listed) == (found_in, asked)
 
 
 @pytest.mark.parametrize(("at", "expected"), [("2026-11-26T11:00:00Z", []), ("2026-11-27T11:00:00Z", [SetSchedule])])
