@@ -100,6 +100,7 @@ class Watched:
                 if key.kind == "Topic":  # its journal counts those that are ready
                     await self.child_changed(body)
                 if known.standing != standing:  # agents start once its topics are checked
+                    self._claims.saw(body)  # by its cluster Journals with different addresses are known to be one
                     for kind in WAITING_FOR_JOURNALS:
                         self._ask_all_of(kind, key.namespace)
                 return
@@ -231,13 +232,13 @@ def silent_objects(
 
 
 def _standing_of(journal: Mapping[str, Any]) -> tuple[object, ...]:
-    """The generation that was observed, and each condition without its message."""
+    """The generation that was observed, the cluster, and each condition without its message."""
     status = journal.get("status") or {}
     conditions = status.get("conditions") or ()
     found = sorted(
         (condition.get("type"), condition.get("status"), condition.get("reason")) for condition in conditions
     )
-    return status.get("observedGeneration"), *found
+    return status.get("observedGeneration"), status.get("clusterId"), *found
 
 
 def _wish_of(metadata: Mapping[str, Any]) -> RequestedState:

@@ -17,10 +17,12 @@ from mailboat_operator.kinds.controllers import plan_for
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.topic import controller
+from mailboat_operator.kinds.topic.plan import CompetingTopics, TopicObservation, plan_topic
 from mailboat_operator.plan.actions import RECLAIM_SECONDS, DeleteTopic, Hold, Plan, RecordEvent, TopicFound
-from mailboat_operator.plan.labels import FINALIZER
+from mailboat_operator.plan.labels import ACCEPTED_TOPIC, FINALIZER
 from mailboat_operator.systems import Systems
 from mailboat_operator.topic_claims import TopicClaims
+from mailboat_operator.watches import Watched
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -212,9 +214,12 @@ def claims_of(*objects: tuple[str, str, dict[str, Any]]) -> TopicClaims:
     return claims
 
 
-def owner_of(claims: TopicClaims, spec: dict[str, Any], topics: dict[str, Any]) -> tuple[str, str] | None:
+def owner_of(
+    claims: TopicClaims, spec: dict[str, Any], topics: dict[str, Any], cluster_id: str | None = None
+) -> tuple[str, str] | None:
     """The older Topic that has the topic of a Topic of the namespace `ours`, of a Journal with these topics."""
     journal = stored("Journal", "main", {**JOURNAL_SPEC, "topics": topics})
+    journal = replace(journal, status=replace(journal.status, cluster_id=cluster_id))
     topic = stored("Topic", "main", {"journalRef": {"name": "main"}, **spec})
     younger = replace(topic.metadata, namespace="ours", created_at=datetime(2026, 2, 1, tzinfo=UTC))
     return claims.rivals(replace(topic, metadata=younger), journal).owner
@@ -232,6 +237,43 @@ def test_a_topic_with_a_name_of_its_own_is_claimed_by_that_name_alone() -> None:
     assert owner_of(claims, {"topicName": "content"}, {}) == ("a", "main")
     claims.saw({"kind": "Journal", "metadata": {"namespace": "a", "name": "main"}}, is_gone=True)
     assert owner_of(claims, {"topicName": "content"}, {}) is None
+
+
+def test_journals_with_two_addresses_are_known_as_one_by_the_cluster_of_their_statuses() -> None:
+    """The first event of a Journal is older than its status."""
+    claims = TopicClaims()
+    watched = Watched(lambda _: None, claims)
+    head = {"name": "main", "namespace": "a", "uid": "a", "resourceVersion": "1", "generation": 1}
+    journal = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Journal", "metadata": head}
+    journal["spec"] = {"kafka": {"bootstrapServers": ["kafka.kafka.svc:9092"]}}
+    known = {**journal, "status": {"clusterId": "one"}}
+
+    async def run() -> None:
+        for body in (journal, {**journal, "kind": "Topic", "spec": OF_PACKAGES}, known):
+            await watched.object_changed("MODIFIED", body)
+
+    asyncio.run(run())
+    assert owner_of(claims, {"role": "package"}, {}, "one") == ("a", "main")
+    assert owner_of(claims, {"role": "package"}, {}, "two") is None
+
+
+@pytest.mark.parametrize(
+    ("topics_ready", "reason"),
+    [(None, "TopicExists"), ("4/6", "TopicExists"), ("5/6", "AsSpecified"), ("5/5", "AsSpecified")],
+)
+def test_an_existing_topic_of_jobs_is_accepted_with_the_topics_of_packages(
+    topics_ready: str | None, reason: str
+) -> None:
+    """It may be of a Journal that another operator serves: its owner would delete the jobs of that with itself."""
+    journal = replace(JOURNAL, status=replace(JOURNAL.status, topics_ready=topics_ready))
+    topic = stored("Topic", "main-job", {"journalRef": {"name": "main"}, "role": "job"})
+    plan = plan_topic(topic, TopicObservation(NOW, journal, CompetingTopics(), SMALL))
+    assert plan.status is not None
+    assert (plan.status["conditions"][0]["reason"], "topicId" in plan.status) == (reason, reason == "AsSpecified")
+    accepted = replace(topic, metadata=replace(topic.metadata, annotations={ACCEPTED_TOPIC: SMALL.topic_id}))
+    plan = plan_topic(accepted, TopicObservation(NOW, journal, CompetingTopics(), SMALL))
+    assert plan.status is not None
+    assert plan.status["topicId"] == SMALL.topic_id
 
 
 def test_a_topic_without_a_name_of_its_own_is_claimed_by_prefix_and_role() -> None:

@@ -174,6 +174,8 @@ def _plan_wanted(topic: Topic, journal: Journal, seen: TopicObservation) -> Plan
         return replace(plan, again_seconds=pause_of(seen.error))
     if _is_other_cluster(journal, seen):
         return plan_topic_status(topic, stalled(CLUSTER_REPLACED, _OTHER_CLUSTER), now, wanted=wanted)
+    if seen.found is not None and _is_of_agents(topic, seen.found) and not _has_topics_of_packages(journal):
+        return _plan_unsure(topic, wanted, seen.found, now)
     return plan_found(topic, wanted, seen.found, now)
 
 
@@ -201,17 +203,45 @@ def _is_other_cluster(journal: Journal, seen: TopicObservation) -> bool:
 
 def plan_found(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
     """Decide what to ask of brokers that answered, and what to report of the topic."""
-    known = topic.status.topic_id
     if found is None:
         return _plan_missing(topic, wanted, now)
-    # The status announced the creation before it (`_plan_missing`): so the topic is ours, also without its id.
-    if known == found.topic_id or (known is None and _has_reason(topic, _MADE)):
+    if _is_ours(topic, found):
         return _plan_known(topic, wanted, found, [], now)
-    is_of_agents = topic.spec.role is JournalRole.JOB and known is None  # an agent creates it for the first job
-    if is_of_agents or found.topic_id in topic.metadata.annotations.get(ACCEPTED_TOPIC, "").split(","):
+    if _is_of_agents(topic, found) or _is_accepted(topic, found):
         message = f"topic {wanted.name}, which this object did not create, is accepted as it is"
         return _plan_known(topic, wanted, found, [RecordEvent(Severity.NORMAL, "TopicAccepted", message)], now)
     return _plan_foreign(topic, wanted, found, now)
+
+
+def _is_ours(topic: Topic, found: TopicFound) -> bool:
+    known = topic.status.topic_id
+    # The status announced the creation before it (`_plan_missing`): so the topic is ours, also without its id.
+    return known == found.topic_id or (known is None and _has_reason(topic, _MADE))
+
+
+def _is_accepted(topic: Topic, found: TopicFound) -> bool:
+    return found.topic_id in topic.metadata.annotations.get(ACCEPTED_TOPIC, "").split(",")
+
+
+def _is_of_agents(topic: Topic, found: TopicFound) -> bool:
+    """Whether it is a topic of jobs that this object does not know yet: an agent creates it for the first job."""
+    is_known = topic.status.topic_id is not None or _is_ours(topic, found) or _is_accepted(topic, found)
+    return topic.spec.role is JournalRole.JOB and not is_known
+
+
+def _has_topics_of_packages(journal: Journal) -> bool:
+    """Whether the topics of packages are there, and the Journal's own, as far as it manages them."""
+    count = (journal.status.topics_ready or "").partition("/")[0]
+    return count.isdecimal() and int(count) >= len(TopicRole)
+
+
+def _plan_unsure(topic: Topic, wanted: TopicWanted, found: TopicFound, now: datetime) -> Plan:
+    """Wait with a topic of jobs that may be another Journal's, whose topics of packages would be foreign, too."""
+    message = (
+        f"topic {wanted.name} exists; it is accepted when the Journal's other topics are ready. "
+        f"To manage it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
+    )
+    return plan_topic_status(topic, under_way(_EXISTS, message), now, wanted=wanted)
 
 
 def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
