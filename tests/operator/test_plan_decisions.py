@@ -313,6 +313,26 @@ def test_ready_is_said_when_all_pods_run_the_newest_revision() -> None:
         assert (plan.actions, plan.status["conditions"][0]["reason"]) == ((), reason)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "spec", "plan_of", "count"),
+    [
+        ("SubscriberPool", "edge", POOL_SPEC, plan_pool, 2),
+        ("Publisher", "author", {"journalRef": {"name": "main"}}, plan_publisher, 1),
+    ],
+)
+def test_ready_is_not_said_of_pods_that_a_change_has_not_reached(
+    kind: str, name: str, spec: dict[str, Any], plan_of: Any, count: int
+) -> None:
+    """`kubectl wait` reads what the look that applies the change writes: of this generation, and of the pods before."""
+    made_first: list[Any] = [action.manifest for action in plan_of(made(kind, name, spec), context()).actions]
+    children = {(item["kind"], item["metadata"]["name"]): item for item in made_first}
+    revisions = {"observedGeneration": 1, "updateRevision": "b", "currentRevision": "b"}
+    children["StatefulSet", name]["status"] = {"replicas": count, "readyReplicas": count, **revisions}
+    for changes, reason in [({}, "AsSpecified"), ({"image": "registry.example/mailboat:2"}, "RollingOut")]:
+        plan = plan_of(made(kind, name, {**spec, **changes}), context(children=children))
+        assert (bool(applied(plan.actions, "StatefulSet")), ready_of(plan)[0]) == (bool(changes), reason)
+
+
 def topic(**spec: Any) -> Any:
     return made("Topic", "orders", {"journalRef": {"name": "main"}, "topicName": "orders", **spec})
 
@@ -400,6 +420,36 @@ def test_a_journal_says_what_its_topics_say() -> None:
     reason, message = ready_of(plan_journal(journal_after(None), seen(BrokersFound("one", 3), live)))
     assert reason == "TopicTaken"
     assert message == "0 of 6 topics ready; main-package: TopicTaken: package is not ours"
+
+
+def test_a_changed_journal_is_ready_when_its_topics_have_followed() -> None:
+    def made_by(journal: Any, generation: int, live: Any) -> Any:
+        """The Topics after the plan, each ready as its first spec says."""
+        ready = {"type": "Ready", "status": "True", "reason": "AsSpecified", "message": "", "observedGeneration": 1}
+        changed = applied(plan_journal(journal, seen(BrokersFound("one", 3), live)).actions, "Topic")
+        metadata = {"generation": generation, "uid": "uid-topic"}
+        return live | {
+            ChildKey("Topic", item["metadata"]["name"]): {
+                **item,
+                "metadata": {**item["metadata"], **metadata},
+                "status": {"conditions": [ready]},
+            }
+            for item in changed
+        }
+
+    def told(journal: Any, live: Any) -> tuple[str, str]:
+        plan = plan_journal(journal, seen(BrokersFound("one", 3), live))
+        assert plan.status is not None
+        return ready_of(plan)[0], plan.status["topicsReady"]
+
+    live = made_by(journal_after("one"), 1, {})
+    assert told(journal_after("one"), live) == ("AsSpecified", "6/6")
+    longer = journal_after("one", retention={"time": "14d"})
+    assert told(longer, live) == ("TopicsNotReady", "5/6")
+    live = made_by(longer, 2, live)
+    assert told(longer, live) == ("TopicsNotReady", "5/6"), "the Topic was not reconciled since"
+    live[ChildKey("Topic", "main-package")]["status"]["conditions"][0]["observedGeneration"] = 2
+    assert told(longer, live) == ("AsSpecified", "6/6")
 
 
 @pytest.mark.parametrize("reason", ["TopicTaken", "TopicExists", "ClusterReplaced"])

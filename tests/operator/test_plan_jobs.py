@@ -20,6 +20,7 @@ from mailboat.model.identifiers import AgentName
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined, pool_queue, pool_topic
 from mailboat.wire.job_records import decode_job_record, encode_job_record
 from mailboat_operator.cluster_reader import ClusterReader
+from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_queue.controller import observe_job_queue
 from mailboat_operator.kinds.job_queue.manifests import most_workers, queue_children
 from mailboat_operator.kinds.job_queue.plan import JobQueueObservation, plan_job_queue, settings_of
@@ -46,6 +47,7 @@ from mailboat_operator.plan.child_manifest import key_of
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.agent_manifests import AgentPolicy
+from mailboat_operator.workload.pod_failures import Pods
 from mailboat_operator.workload.pods import AgentImage
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -267,6 +269,8 @@ def test_workers_keep_their_number_when_an_autoscaler_takes_over(queue_of: Any, 
     assert deployments(later) == [], "the number is the autoscaler's"
 
 
+BACK_OFF = {"name": "mailboat", "image": "m:2", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+BROKEN = {"metadata": {"name": "cdn-workers-2"}, "status": {"containerStatuses": [BACK_OFF]}}
 QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}
 LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
 
@@ -293,6 +297,64 @@ def test_workers_that_do_not_start_have_a_cause_and_a_deadline(
     assert plan.status is not None
     found = {condition["type"]: condition for condition in plan.status["conditions"]}
     assert (found["Ready"]["reason"], found["Stalled"]["status"], found["Ready"]["message"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "pods", "expected"),
+    [
+        ({"replicas": 2, "updatedReplicas": 1}, (), ("RollingOut", "False")),
+        ({"replicas": 2, "updatedReplicas": 1}, (BROKEN,), ("ImagePullFailed", "False")),
+        ({"replicas": 2, "updatedReplicas": 1, "conditions": [LATE]}, (), ("ProgressDeadlineExceeded", "True")),
+        ({"replicas": 3, "updatedReplicas": 3}, (), ("AsSpecified", "False")),  # an autoscaler's step
+    ],
+)
+def test_workers_are_ready_when_those_of_an_earlier_template_are_replaced(
+    status: dict[str, Any], pods: Any, expected: tuple[str, str], queue_of: Any, author: Any
+) -> None:
+    """The old worker stays until a new one is ready: one that works says nothing of an image that cannot be pulled."""
+    queue = known(queue_of(), author)
+    made = [action.manifest for action in plan_job_queue(queue, seen(author)).actions if isinstance(action, Apply)]
+    deployment = next(item for item in made if item["kind"] == "Deployment")
+    deployment["spec"]["replicas"] = 1
+    deployment["status"] = {"readyReplicas": 1, **status}
+    children = {key_of(item): item for item in made}
+    plan = plan_job_queue(queue, seen(author, view(), children=children, pods=Pods(pods)))
+    assert plan.status is not None
+    found = {condition["type"]: condition for condition in plan.status["conditions"]}
+    assert (found["Ready"]["reason"], found["Stalled"]["status"]) == expected
+
+
+def test_workers_are_not_ready_before_their_change_has_reached_them(queue_of: Any, author: Any) -> None:
+    def looked(queue: Any, children: Any) -> tuple[Plan, Any]:
+        plan = plan_job_queue(queue, seen(author, view(), children=children))
+        made = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+        return plan, children | {key_of(item): item for item in made}
+
+    def described(children: Any, generation: int) -> Any:
+        key = next(key for key in children if key.kind == "Deployment")
+        found = {**children[key], "status": {"readyReplicas": 1, "observedGeneration": 1}}
+        found["metadata"] = {**found["metadata"], "generation": generation}
+        found["spec"] = {**found["spec"], "replicas": 1}
+        return {**children, key: found}
+
+    _, children = looked(known(queue_of(), author), {})
+    settled, children = looked(known(queue_of(), author), described(children, 1))
+    assert condition(settled) == ("True", "AsSpecified")
+    scaled, _ = looked(after(queue_of(), settled), described(children, 2))
+    assert scaled.status is None or condition(scaled) == ("True", "AsSpecified"), "of an autoscaler's step"
+    changed = queue_of({"workers": {"image": "registry.example/workers:2"}})
+    applied_now, children = looked(after(changed, settled), described(children, 1))
+    assert condition(applied_now) == ("False", "RollingOut")
+    unseen, _ = looked(after(changed, applied_now), described(children, 2))
+    assert unseen.status is None or condition(unseen) == ("False", "RollingOut"), "its controller has not seen it"
+
+
+def after(queue: Any, plan: Plan) -> Any:
+    """The queue with the status that a plan wrote."""
+    assert plan.status is not None
+    manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "JobQueue", "status": dict(plan.status)}
+    metadata = {"name": queue.metadata.name, "namespace": "shop", "uid": "0-1-2-3", "generation": 1}
+    return decode({**manifest, "metadata": metadata, "spec": encode(queue.spec)})
 
 
 def test_workers_that_are_no_longer_wanted_are_deleted(queue_of: Any, author: Any) -> None:

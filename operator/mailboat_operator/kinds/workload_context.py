@@ -17,7 +17,7 @@ from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.child_manifest import Manifest, digest_of
-from mailboat_operator.plan.children import Live, workload_of
+from mailboat_operator.plan.children import Live, is_applied, workload_of
 from mailboat_operator.plan.findings import (
     CONFLICTS,
     FORMER_CHILD_EXISTS,
@@ -194,8 +194,10 @@ def secrets_digest(mounts: Sequence[SecretMount], found: Mapping[str, SecretFoun
     return digest_of({mount.secret: found[mount.secret].version for mount in mounts if mount.secret in found})
 
 
-def roll_out(resource: Publisher | SubscriberPool, context: WorkloadContext) -> Sequence[Finding]:
-    """How far the pods are, and why they are no further."""
+def roll_out(
+    resource: Publisher | SubscriberPool, context: WorkloadContext, wanted: Sequence[Manifest]
+) -> Sequence[Finding]:
+    """How far the pods are, and why they are no further; `wanted` are the children that the plan applies."""
     is_pool = isinstance(resource, SubscriberPool)
     replicas = resource.spec.replicas if isinstance(resource, SubscriberPool) else 1
     workload = workload_of(resource.metadata, context.children)
@@ -203,7 +205,9 @@ def roll_out(resource: Publisher | SubscriberPool, context: WorkloadContext) -> 
     count = int(status.get("readyReplicas") or 0)
     text = f"{count} of {replicas} {'members' if is_pool else 'publisher'} ready"
     if is_rolled_out(workload, replicas):
-        return ready(text)
+        # else the pods are of the StatefulSet before: `kubectl wait` would end before the roll-out begins
+        is_current = is_applied([child for child in wanted if child["kind"] == "StatefulSet"], context.children)
+        return ready(text) if is_current else under_way("RollingOut", text)
     trouble, going = trouble_of(context.pods, context.now), int(status.get("replicas") or 0) - replicas
     if trouble is None and count >= replicas and going > 0:  # no deadline: a member has `finish` for its packages
         return under_way("ScalingDown", f"scaling down to {replicas} members; {going} still stopping")

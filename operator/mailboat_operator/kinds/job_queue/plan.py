@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from mailboat.api.job_views import JobQueueView
 from mailboat.config.section_keys import LARGEST_INTEGER
@@ -35,10 +35,11 @@ from mailboat_operator.plan.actions import (
     is_held,
 )
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, condition_in, digest_of, key_of
-from mailboat_operator.plan.children import Live, name_conflict, plan_children, plan_unwanted
+from mailboat_operator.plan.children import Live, is_applied, name_conflict, plan_children, plan_unwanted
 from mailboat_operator.plan.findings import (
     Finding,
     is_paused,
+    is_ready,
     pause_of,
     plan_status,
     ready,
@@ -159,7 +160,9 @@ def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
         *plan_children(children, live),
         *trouble_reports(around, queue.status.conditions),
     ]
-    findings = ready("the queue is in the journal") if workers is None else _workers_ready(queue, workers, seen)
+    findings = (
+        ready("the queue is in the journal") if workers is None else _workers_ready(queue, workers, seen, children)
+    )
     # with the digest as if the changes were made: where one fails, `plan_for` drops this status
     plan = _plan(queue, seen, actions, [*findings, *around], digest_of(settings_of(queue)))
     return replace(plan, again_seconds=_SOON_SECONDS if view is None else FOLLOW_SECONDS)
@@ -237,8 +240,10 @@ def _distinct(queue: JobQueue, queues: Sequence[JobQueueView]) -> Finding:
     return Finding(TOPICS_DISTINCT, ConditionStatus.FALSE, "TopicsOverlap", text)
 
 
-def _workers_ready(queue: JobQueue, workers: Workers, seen: JobQueueObservation) -> Sequence[Finding]:
-    """Ready while one worker is, or none is wanted; scaling alone changes no condition."""
+def _workers_ready(
+    queue: JobQueue, workers: Workers, seen: JobQueueObservation, children: Sequence[Manifest]
+) -> Sequence[Finding]:
+    """Ready while one worker is, or none is wanted, and none is to be replaced; scaling alone changes no condition."""
     found = seen.children.get(ChildKey("Deployment", owner_of_queue(queue).name_of(ENDING)))
     if found is None:
         return under_way("WorkersStarting", "the workers are being created")
@@ -250,12 +255,26 @@ def _workers_ready(queue: JobQueue, workers: Workers, seen: JobQueueObservation)
     trouble = trouble_of(seen.pods, seen.now) or refused_pods(found)
     if trouble is not None and trouble.reason == MISCONFIGURED:
         return stalled(MISCONFIGURED, f"{text}; {trouble.message}")
-    if wanted == 0 or count > 0:
+    is_current = is_applied([child for child in children if child["kind"] == "Deployment"], seen.children)
+    is_over = is_current and not _is_rolling_out(found, was_ready=is_ready(queue.status.conditions))
+    if wanted == 0 or (count > 0 and is_over):
         return ready(text)
     text = text if trouble is None else f"{text}; {trouble.message}"
     if condition_in(found, "Progressing").get("reason") == DEADLINE_EXCEEDED:  # Kubernetes' default is ten minutes, too
         return stalled(DEADLINE_EXCEEDED, f"{text}. No progress for {PROGRESS_DEADLINE.seconds // 60} minutes")
-    return under_way("PodsNotReady" if trouble is None else trouble.reason, text)
+    if trouble is not None:
+        return under_way(trouble.reason, text)
+    return under_way("RollingOut" if count > 0 else "PodsNotReady", text)
+
+
+def _is_rolling_out(deployment: Manifest, *, was_ready: bool) -> bool:
+    """Whether workers of an earlier template run, or counts are those of before it."""
+    status: Mapping[str, Any] = deployment.get("status") or {}
+    if int(status.get("updatedReplicas") or 0) < int(status.get("replicas") or 0):
+        return True
+    # An autoscaler's step is a generation, too; a template of ours ends Ready before it is applied.
+    is_seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    return not was_ready and not is_seen
 
 
 def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:

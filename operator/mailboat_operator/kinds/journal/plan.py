@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, MIN_INSYNC, TopicSettings, settings_of
 from mailboat.frozen import Frozen
@@ -18,8 +19,8 @@ from mailboat_operator.kinds.journal.agent_config import topics_config
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.spec import JournalRole, TopicRetention, TopicSpec
 from mailboat_operator.plan.actions import Hold, Plan, is_held
-from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner, condition_in
-from mailboat_operator.plan.children import Live, controller_uid, deletion, name_conflict, plan_children
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner, condition_in, key_of
+from mailboat_operator.plan.children import Live, controller_uid, deletion, is_applied, name_conflict, plan_children
 from mailboat_operator.plan.findings import (
     CLUSTER_REPLACED,
     CONFLICTS,
@@ -35,6 +36,9 @@ from mailboat_operator.plan.findings import (
     under_way,
 )
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
+
+_SOON_SECONDS: Final = 1.0
+"""Until the next reconciliation after Topics were changed: no watch reports a change without a new generation."""
 
 
 class BrokersFound(Frozen):
@@ -107,10 +111,14 @@ def _plan_kept(journal: Journal, seen: JournalObservation) -> Plan:
     conflict = name_conflict(wanted, live, journal.metadata.uid)
     if conflict is not None:
         return _plan(journal, seen, conflict)
-    count = _ready_count(live)
+    # those that this plan changes are not ready for it, whatever they say of the spec before
+    current = {key_of(child): live[key_of(child)] for child in wanted if is_applied([child], live)}
+    count = _ready_count(current)
     text = f"{count} of {len(wanted)} topics ready"
-    plan = _plan(journal, seen, ready(text) if count == len(wanted) else _trouble_of(live, text))
-    return replace(plan, actions=tuple(plan_children(wanted, live)))
+    findings = ready(text) if count == len(wanted) else _trouble_of(live, text)
+    plan = _plan(journal, replace(seen, live=current), findings)
+    again_seconds = _SOON_SECONDS if len(current) < len(live) else None
+    return replace(plan, actions=tuple(plan_children(wanted, live)), again_seconds=again_seconds)
 
 
 def _replaced_cluster(journal: Journal, brokers: BrokersFound) -> Sequence[Finding] | None:
@@ -217,5 +225,9 @@ def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
 
 
 def _ready_count(live: Live) -> int:
-    topics = (manifest for key, manifest in live.items() if key.kind == "Topic")
-    return sum(condition_in(manifest, READY).get("status") == "True" for manifest in topics)
+    """How many Topics are ready, by a condition that speaks of their present spec."""
+    found = ((manifest["metadata"], condition_in(manifest, READY)) for manifest in live.values())
+    return sum(
+        condition.get("status") == "True" and condition.get("observedGeneration", 0) >= metadata.get("generation", 0)
+        for metadata, condition in found
+    )

@@ -77,7 +77,7 @@ def plan_publisher(publisher: Publisher, context: WorkloadContext) -> Plan:
         *(action for secret in secrets for action in plan_secret(secret, live)),
         *plan_children(children, live),
     ]  # a token of ours that is unused goes with the Publisher: no right to delete Secrets is needed
-    return _plan(publisher, context, actions, roll_out(publisher, context))
+    return _plan(publisher, context, actions, roll_out(publisher, context, children))
 
 
 def _plan(

@@ -92,7 +92,7 @@ def plan_pool(pool: SubscriberPool, context: WorkloadContext) -> Plan:
         *plan_children(children, live),
     ]
     findings = step.findings or _keda_problem(pool, context) or _seed_problem(pool, journal.spec)
-    return _plan(pool, context, actions, findings or roll_out(pool, context))
+    return _plan(pool, context, actions, findings or roll_out(pool, context, children))
 
 
 def _claim_problem(pool: SubscriberPool, context: WorkloadContext) -> Sequence[Finding] | None:
