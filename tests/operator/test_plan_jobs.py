@@ -525,6 +525,23 @@ def test_a_single_due_time_that_has_passed_is_not_set_again(schedule_of_manifest
     assert "it was removed from the journal" in plan.status["conditions"][0]["message"]
 
 
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [("2026-11-26T11:00:00Z", []), ("2026-11-26T11:30:00Z", [SetSchedule]), ("2026-11-27T11:00:00Z", [SetSchedule])],
+)
+def test_a_single_due_time_that_has_passed_is_not_repeated_for_a_new_payload(
+    at: str, expected: list[type], schedule_of_manifest: Any, author: Any
+) -> None:
+    """Another due time is another job, also one that passed while no operator looked."""
+    once = schedule_of_manifest({"cron": None, "timeZone": None, "at": "2026-11-26T11:00:00Z"})
+    changed = schedule_of_manifest({"cron": None, "timeZone": None, "at": at, "data": "{}"})
+    changed = replace(changed, status=applied(once, author).status)
+    for views in ([], [schedule_view(cron="", zone="", next_at=None)]):  # removed; fired
+        assert kinds(plan_job_schedule(changed, scheduled(author, *views))) == expected
+    waiting = schedule_view(cron="", zone="", next_at=NOW - timedelta(hours=1))
+    assert kinds(plan_job_schedule(changed, scheduled(author, waiting))) == [SetSchedule], "it has not fired yet"
+
+
 def test_a_single_due_time_to_come_that_another_client_removed_is_set_again(
     schedule_of_manifest: Any, author: Any
 ) -> None:

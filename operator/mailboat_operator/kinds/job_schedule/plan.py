@@ -105,22 +105,32 @@ def plan_job_schedule(schedule: JobSchedule, seen: JobScheduleObservation) -> Pl
         actions = () if view is None else (RemoveSchedule(metadata.name),)
         plan = _plan(schedule, seen, actions, suspended(suspend=True, effect="no jobs are added"), _SUSPENDED)
         return replace(plan, again_seconds=FOLLOW_SECONDS)
-    digest = digest_of([repr(schedule_of(schedule))])
-    changes = tuple(_changes(schedule, view, digest, seen.now))
+    mark = _mark_of(schedule)
+    changes = tuple(_changes(schedule, view, mark, seen.now))
     is_there = view is not None or changes
     text = "the schedule is in the journal" if is_there else "its time has passed, and it was removed from the journal"
-    plan = _plan(schedule, seen, changes, ready(text), digest)
+    plan = _plan(schedule, seen, changes, ready(text), mark)
     return replace(plan, again_seconds=_SOON_SECONDS if changes else FOLLOW_SECONDS)
 
 
-def _changes(schedule: JobSchedule, view: JobScheduleView | None, digest: str, now: datetime) -> Sequence[Action]:
-    wanted, is_applied = schedule_of(schedule), schedule.status.applied == digest
+def _mark_of(schedule: JobSchedule) -> str:
+    """What the status keeps of the schedule that was applied: a digest, and the single due time."""
+    digest, at = digest_of([repr(schedule_of(schedule))]), schedule.spec.at
+    return digest if at is None else f"{digest}-{round(at.timestamp())}"
+
+
+def _changes(schedule: JobSchedule, view: JobScheduleView | None, mark: str, now: datetime) -> Sequence[Action]:
+    wanted, before = schedule_of(schedule), schedule.status.applied or ""
+    digest, _, at = mark.partition("-")
+    applied_digest, _, applied_at = before.partition("-")
+    is_applied = applied_digest == digest
     if is_applied and view is not None and _shown(wanted) == _seen(view):
         return ()
-    # A single due time that has passed may have fired before the schedule was removed, by an agent or by a suspension:
-    # set again, it would fire twice.
-    is_over = view is None and schedule.spec.at is not None and schedule.spec.at <= now
-    if is_over and (is_applied or schedule.status.applied == _SUSPENDED):
+    # A single due time that has passed fired, perhaps before the schedule was removed, by an agent or by a suspension:
+    # set again, it would fire twice. A change of the payload, or of what the digest is made of, makes no new due time.
+    is_idle = view is None or view.next_at is None
+    is_over = is_idle and schedule.spec.at is not None and schedule.spec.at <= now
+    if is_over and (is_applied or applied_at == at or before == _SUSPENDED):
         return ()
     if not is_applied:
         return (SetSchedule(wanted),)
@@ -167,7 +177,7 @@ def _plan(
     findings: Sequence[Finding],
     applied: str | None = None,
 ) -> Plan:
-    """The plan with its status; `applied` is the digest that its actions leave in the journal, or `_SUSPENDED`."""
+    """The plan with its status; `applied` is the mark of what its actions leave in the journal, or `_SUSPENDED`."""
     before, view = schedule.status, _view(schedule, seen)
     status = replace(
         before, next_at=before.next_at if seen.schedules is None else None if view is None else view.next_at

@@ -72,7 +72,7 @@ class JobScheduleStatus(Status):
 
     next_at: Annotated[datetime | None, Field("Next due time.")] = None
     applied: Annotated[
-        str | None, Field("Digest of the schedule that was applied last, or `suspended`.", max_length=64)
+        str | None, Field("Digest of the schedule that was applied last, with `at`; or `suspended`.", max_length=64)
     ] = None
 
 
