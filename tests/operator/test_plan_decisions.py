@@ -64,6 +64,7 @@ from mailboat_operator.plan.findings import (
     ready,
     stall_report,
     stalled,
+    suspended,
     under_way,
 )
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
@@ -825,6 +826,21 @@ def test_a_journal_that_could_not_be_reconciled_is_not_checked(error: type[Mailb
     journal: Any = decode({**manifest, "metadata": metadata, "spec": {"kafka": {"bootstrapServers": ["kafka:9092"]}}})
     assert journal.status.conditions[0].reason == error("").name
     assert not is_checked(journal, has_agents=False)
+    assert is_checked(journal, has_agents=True)
+
+
+@pytest.mark.parametrize(
+    ("topics", "checked"), [(None, False), ("0/6", False), ("5/6", False), ("6/6", True), ("5/5", True)]
+)
+def test_a_journal_that_was_suspended_before_its_topics_were_ready_is_not_checked(
+    topics: str | None, *, checked: bool
+) -> None:
+    """As one that is restored paused: its topics may be another Journal's."""
+    journal = journal_after("one")
+    conditions = conditions_after((), suspended(suspend=True), 1, NOW)
+    status = replace(journal.status, observed_generation=1, conditions=conditions, topics_ready=topics)
+    journal = replace(journal, status=status)
+    assert is_checked(journal, has_agents=False) is checked
     assert is_checked(journal, has_agents=True)
 
 

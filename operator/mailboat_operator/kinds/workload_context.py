@@ -25,6 +25,7 @@ from mailboat_operator.plan.findings import (
     NOT_OBSERVED,
     READY,
     STALLED,
+    SUSPENDED,
     TOPICS_NOT_READY,
     Finding,
     is_paused,
@@ -169,6 +170,9 @@ def is_checked(journal: Journal, *, has_agents: bool) -> bool:
     found, stuck = (condition_of(journal.status.conditions, name) for name in (READY, STALLED))
     if found is None or stuck is None or found.reason in {NAME_TAKEN, *NOT_OBSERVED}:  # its topics may not be made
         return False
+    if found.reason == SUSPENDED:  # perhaps before its topics were looked for
+        count, _, total = (journal.status.topics_ready or "0/1").partition("/")
+        return count == total
     return found.reason not in _WITHOUT_TOPICS or stuck.holds
 
 

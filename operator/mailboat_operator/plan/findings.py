@@ -40,6 +40,7 @@ CLUSTER_REPLACED: Final = "ClusterReplaced"
 CONFLICTS: Final = frozenset({CLUSTER_REPLACED, "TopicExists", "TopicReplaced", "TopicTaken"})
 """Reasons for which the topics are not this Journal's: no agent is started on them."""
 
+SUSPENDED: Final = "Suspended"
 TOPICS_NOT_READY: Final = "TopicsNotReady"
 FORMER_CHILD_EXISTS: Final = "FormerChildExists"
 NAME_TAKEN: Final = "NameTaken"
@@ -102,7 +103,7 @@ def suspended(*, suspend: bool, effect: str = "nothing is made, changed or corre
     """The object is left alone, by `spec.suspend` or by the annotation."""
     cause = "spec.suspend is true" if suspend else f'the annotation {PAUSED} is "true"'
     message = f"{cause}: {effect}"
-    return _standing(Finding(READY, ConditionStatus.UNKNOWN, "Suspended", message), moving=False, stuck=False)
+    return _standing(Finding(READY, ConditionStatus.UNKNOWN, SUSPENDED, message), moving=False, stuck=False)
 
 
 def problem_of(error: MailboatError) -> list[Finding]:
