@@ -118,6 +118,11 @@ class ClusterReader:
         found = await self.cluster.get(kind, namespace, name)
         return None if found is None else _decoded(found)
 
+    async def is_undecodable(self, namespace: str, kind: str, name: str) -> bool:
+        """Whether there is an object of ours that cannot be decoded."""
+        found = await self.cluster.get(kind, namespace, name)
+        return found is not None and _decoded(found) is None
+
     async def journal(self, namespace: str, name: str) -> Journal | None:
         """A Journal; None if absent, or not understood."""
         manifest = await self._shared.ask(("Journal", namespace, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from mailboat.api.records import CauseView, JournalView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.errors import ResourceInvalidError
 from mailboat.testing.examples import examples
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.publisher.plan import known_pools, left_behind, plan_publisher
 from mailboat_operator.kinds.publisher.spec import KnownPool
 from mailboat_operator.kinds.registry import decode
@@ -21,7 +23,7 @@ from mailboat_operator.kinds.subscriber_pool.manifests import pool_config
 from mailboat_operator.kinds.subscriber_pool.plan import departed, next_step, plan_pool
 from mailboat_operator.kinds.subscriber_pool.pool_health import health_of, shared_identity
 from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
-from mailboat_operator.plan.actions import Apply, Correct, Delete, RecordEvent
+from mailboat_operator.plan.actions import Apply, Correct, Delete, Deregister, RecordEvent
 from mailboat_operator.plan.child_manifest import ChildKey, key_of
 from mailboat_operator.plan.children import correction_report
 from mailboat_operator.workload.fleet import FOLLOW_SECONDS, coarse, pause_before_asking
@@ -300,7 +302,39 @@ def test_a_deleted_pool_stays_known_among_more_pools_than_a_status_lists() -> No
     silent = SubscriberStatusView("edge-0", "silent")
     known = known_pools([KnownPool("edge", 3)], existing, fleet(silent))
     assert len(known) == 100
-    assert left_behind(known, existing, fleet(silent)) == ["edge-0"]
+    assert left_behind(known, [pool.metadata.name for pool in existing], fleet(silent)) == ["edge-0"]
+
+
+def test_members_of_a_pool_that_can_no_longer_be_decoded_stay_registered() -> None:
+    """A stricter version deletes no pool: a member that restarts would be deregistered, and its packages removed."""
+    found = stored("Publisher", "author", {"journalRef": {"name": "main"}})
+    found = replace(found, status=replace(found.status, pools=(KnownPool("edge", 1),)))
+    restarting = fleet(SubscriberStatusView("edge-0", "stopped"))
+    for undecodable, expected in ((frozenset[str](), ["edge-0"]), (frozenset({"edge"}), [])):
+        around = replace(context(fleet=restarting), answering=[found], undecodable_pools=undecodable)
+        plan = plan_publisher(found, around)
+        assert [action.member for action in plan.actions if isinstance(action, Deregister)] == expected
+        assert plan.status is not None
+        assert [pool["name"] for pool in plan.status["pools"]] == ["edge"]
+
+
+def test_a_pool_that_can_no_longer_be_decoded_is_told_from_a_deleted_one() -> None:
+    class Cluster:
+        async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+            spec = {**SPEC, **({"former": True} if name == "stricter" else {})}
+            metadata = {"name": name, "namespace": namespace, "uid": name}
+            made = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+            return None if name == "deleted" else made
+
+    parts: list[Any] = [Cluster(), None, None, None, None]
+    reader = ClusterReader(*parts)
+
+    async def read() -> list[bool]:
+        return [
+            await reader.is_undecodable("shop", "SubscriberPool", name) for name in ("deleted", "elsewhere", "stricter")
+        ]
+
+    assert asyncio.run(read()) == [False, False, True]
 
 
 def test_how_many_members_there_ever_were_is_kept() -> None:

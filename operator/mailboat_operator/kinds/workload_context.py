@@ -90,6 +90,7 @@ class WorkloadContext(Frozen):
         fleet: All subscribers of the journal; None where no agent answered.
         has_keda: Whether KEDA is installed.
         pools: The pools on a publisher's journal.
+        undecodable_pools: Names of pools that the publisher's status has, and that exist but cannot be decoded.
         publishers: Names of the Publishers on a pool's journal.
         unanswered_since: Since when none of them is ready to be asked for figures; None if one is.
         pods: Those of the workload; none while all are ready.
@@ -109,6 +110,7 @@ class WorkloadContext(Frozen):
     fleet: StatusView | None = None
     has_keda: bool = False
     pools: Sequence[SubscriberPool] = ()
+    undecodable_pools: frozenset[str] = frozenset()
     publishers: frozenset[str] = frozenset()
     unanswered_since: datetime | None = None
     pods: Pods = field(default_factory=Pods)

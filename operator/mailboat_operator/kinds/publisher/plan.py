@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -84,12 +84,13 @@ def _plan(
     publisher: Publisher, context: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
 ) -> Plan:
     metadata = publisher.metadata
-    pools = known_pools(publisher.status.pools, context.pools, context.fleet)
+    pools = known_pools(publisher.status.pools, context.pools, context.fleet, context.undecodable_pools)
+    # a stricter version of the definitions deletes no pool: its members run on, and stay registered
+    there = {pool.metadata.name for pool in context.pools} | context.undecodable_pools
     size_bytes = publisher.spec.volume.size_bytes
     volumes = volume_findings(context.claims, size_bytes)
     gone = [
-        Deregister(name, context.answering_names)
-        for name in left_behind(publisher.status.pools, context.pools, context.fleet)
+        Deregister(name, context.answering_names) for name in left_behind(publisher.status.pools, there, context.fleet)
     ]
     before = publisher.status
     status = replace(
@@ -108,7 +109,7 @@ def _plan(
         return plan
     pause = pause_before_asking(context.fleet, ready_since(before.conditions, context.now), context.now)
     # publishers wait for registered members, so the members of a deleted pool are removed soon
-    return replace(plan, again_seconds=GOING_SECONDS if are_going(pools, context.pools) else pause)
+    return replace(plan, again_seconds=GOING_SECONDS if are_going(pools, there) else pause)
 
 
 def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) -> PublisherStatus:
@@ -126,7 +127,10 @@ def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) 
 
 
 def known_pools(
-    before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None
+    before: Sequence[KnownPool],
+    pools: Sequence[SubscriberPool],
+    fleet: StatusView | None,
+    undecodable: Collection[str] = (),
 ) -> list[KnownPool]:
     """What to note: existing pools, and deleted ones as long as a member is registered; at most MOST_KNOWN_POOLS."""
     known = {pool.name: pool for pool in before}
@@ -134,7 +138,7 @@ def known_pools(
         name, most = pool.metadata.name, max(pool.spec.replicas, pool.status.most_replicas or 0)
         most = max(most, known[name].members) if name in known else most
         known[name] = KnownPool(name, most, pool.spec.is_shared)
-    there = {pool.metadata.name for pool in pools}
+    there = {pool.metadata.name for pool in pools} | {*undecodable}
     # A finalizer on pools would hang where the operator is uninstalled first; so the status names the pools whose
     # members are to be deregistered, also after a restart of the operator.
     kept = [pool for pool in known.values() if pool.name in there or fleet is None or any(_of(pool, fleet))]
@@ -143,18 +147,16 @@ def known_pools(
     return sorted(kept, key=lambda pool: (pool.name in there, pool.name))[:MOST_KNOWN_POOLS]
 
 
-def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:
-    """Members of deleted pools none of whose members runs any longer."""
-    there = {pool.metadata.name for pool in pools}
+def left_behind(known: Sequence[KnownPool], there: Collection[str], fleet: StatusView | None) -> list[str]:
+    """Members of deleted pools none of whose members runs any longer; `there` are the names of those that exist."""
     deleted = [[*_of(pool, fleet)] for pool in known if pool.name not in there]
     # While one runs, the names may be those of another namespace's pool, whose members restart now and then: what a
     # deregistered member has not read may be removed from the journal.
     return sorted({member.name for members in deleted if all(map(is_gone, members)) for member in members})
 
 
-def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:
+def are_going(known: Sequence[KnownPool], there: Collection[str]) -> bool:
     """Whether a deleted pool still has registered members."""
-    there = {pool.metadata.name for pool in pools}
     return any(pool.name not in there for pool in known)
 
 
