@@ -44,7 +44,14 @@ from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pod_failures import Pods, observed, subject_uid
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume
-from mailboat_operator.workload.volumes import VolumeClaims, is_enlarged, members_claims, too_small
+from mailboat_operator.workload.volumes import (
+    VOLUMES_RESIZED,
+    VolumeClaims,
+    is_enlarged,
+    members_claims,
+    template_bytes,
+    too_small,
+)
 
 K = TypeVar("K", bound=Hashable)
 A = TypeVar("A")
@@ -226,15 +233,29 @@ class ClusterReader:
         found = await self.cluster.list("PersistentVolumeClaim", namespace, fields={"metadata.name": name})
         return next(iter(found), None)
 
-    async def claims(self, namespace: str, workload: Manifest, wanted: Volume | None) -> VolumeClaims:
-        """The claims of a StatefulSet whose volumes were enlarged since it was made, and why one may not grow."""
-        if wanted is None or not is_enlarged(workload, wanted):
+    async def claims(
+        self, namespace: str, workload: Manifest, wanted: Volume | None, before: Sequence[Condition] = ()
+    ) -> VolumeClaims:
+        """The claims of a StatefulSet that are or were smaller than the spec says, and why one may not grow.
+
+        Args:
+            namespace: Where they are.
+            workload: The StatefulSet, also as `unmade_workload` gives it; empty for a foreign one.
+            wanted: What the spec says of each; None where it asks for none.
+            before: Conditions of the object: once a claim was too small, all are followed.
+        """
+        if wanted is None or not workload:
+            return VolumeClaims()
+        is_followed = is_enlarged(workload, wanted) or condition_of(before, VOLUMES_RESIZED) is not None
+        if not is_followed and template_bytes(workload) is not None:
             return VolumeClaims()
         size, labels = format_size(wanted.size_bytes), workload["spec"]["selector"]["matchLabels"]
         try:
             found = members_claims(await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels), workload)
         except ClusterRefusedError as error:  # rights of an older chart
-            return VolumeClaims(refused=error.message)
+            return VolumeClaims(refused=error.message if is_followed else None)
+        if not is_followed and not any(too_small(found, wanted.size_bytes)):
+            return VolumeClaims()
         refusals = (self.systems.refusals.of(claim, size, self.now) for claim in too_small(found, wanted.size_bytes))
         return VolumeClaims(found, next((refusal for refusal in refusals if refusal is not None), None))
 

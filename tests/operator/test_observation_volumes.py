@@ -10,13 +10,16 @@ from typing import Any, cast
 import pytest
 from mailboat.errors import ClusterRefusedError
 from mailboat_operator.cluster_reader import ClusterReader
+from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.kinds.publisher.controller import observe_publisher
 from mailboat_operator.kinds.registry import decode
 from mailboat_operator.plan.actions import Enlarge
+from mailboat_operator.plan.child_manifest import Owner
+from mailboat_operator.plan.findings import conditions_after
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume
-from mailboat_operator.workload.volumes import VolumeClaims, plan_volumes
+from mailboat_operator.workload.volumes import VolumeClaims, plan_volumes, unmade_workload, volume_findings
 
 GIBIBYTE = 1 << 30
 STORAGE = {"metadata": {"name": "content"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}
@@ -31,11 +34,12 @@ class PlayedCluster:
 
     def __init__(self) -> None:
         self.versions = ["7", "8"]
+        self.selector = {"a": "edge"}
         self.asked: list[tuple[str, str]] = []
         self.is_refusing = True
 
     async def list(self, kind: str, namespace: str, labels: Any) -> list[dict[str, Any]]:
-        assert (kind, namespace, labels) == ("PersistentVolumeClaim", "shop", {"a": "edge"})
+        assert (kind, namespace, labels) == ("PersistentVolumeClaim", "shop", self.selector)
         spec = {"resources": {"requests": {"storage": "5Gi"}}}
         return [
             {
@@ -103,6 +107,26 @@ def test_another_size_or_a_changed_claim_is_asked_for_at_once(bench: Bench) -> N
     bench.cluster.versions[0] = "9"
     assert bench.look(9) == ("the class is fixed", [("content-edge-0", "9Gi")])
     assert bench.look(9) == ("the class is fixed", [])
+
+
+@pytest.mark.parametrize(("gibibytes", "asked"), [(5, []), (8, ["content-edge-0", "content-edge-1"])])
+def test_claims_of_an_earlier_workload_of_the_name_are_enlarged(gibibytes: int, asked: list[str]) -> None:
+    """They outlive an object that is deleted, and one that is made again with more space would fill them."""
+    bench, volume = Bench(), Volume(gibibytes * GIBIBYTE)
+    owner = Owner("SubscriberPool", "pool", Metadata("edge", "shop"))
+    unmade = unmade_workload(owner, "content", 2)
+    bench.cluster.selector = unmade["spec"]["selector"]["matchLabels"]
+    seen = asyncio.run(bench.reader.claims("shop", unmade, volume))
+    actions = plan_volumes(seen, volume.size_bytes)
+    assert [action.claim["metadata"]["name"] for action in actions] == asked
+    made = {**unmade, "spec": {**unmade["spec"], "volumeClaimTemplates": [claim_template(gibibytes)]}}
+    before = conditions_after((), volume_findings(seen, volume.size_bytes), 1, bench.now)
+    followed = asyncio.run(bench.reader.claims("shop", made, volume, before))
+    assert len(followed.found) == len(asked), "until they have grown, once the workload is made"
+
+
+def claim_template(gibibytes: int) -> dict[str, Any]:
+    return {"metadata": {"name": "content"}, "spec": {"resources": {"requests": {"storage": f"{gibibytes}Gi"}}}}
 
 
 def test_after_an_hour_the_class_may_have_changed(bench: Bench) -> None:

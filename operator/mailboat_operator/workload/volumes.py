@@ -1,7 +1,8 @@
 """Volumes that grow: which claims are smaller than the spec says, and how far they grew.
 
 The claim template of a StatefulSet can't be changed, so it keeps its first size, and claims are enlarged one by one;
-those of new members too, once they exist. Claims are read only if the spec differs from the template.
+those of new members too, once they exist. Claims are read if the spec differs from the template, and before a
+StatefulSet is made, since those of an earlier one of its name stay.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mailboat.frozen import Frozen
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.plan.actions import Enlarge
-from mailboat_operator.plan.child_manifest import Manifest
+from mailboat_operator.plan.child_manifest import Manifest, Owner
 from mailboat_operator.plan.children import quantity
 from mailboat_operator.plan.findings import Finding
 from mailboat_operator.workload.template import Volume
@@ -34,6 +35,13 @@ class VolumeClaims(Frozen):
 
     found: Sequence[Manifest] = ()
     refused: str | None = None
+
+
+def unmade_workload(owner: Owner, volume: str, replicas: int) -> Manifest:
+    """A StatefulSet before it is made, as far as its claims need it."""
+    template = {"metadata": {"name": volume}, "spec": {}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": owner.selector}, "volumeClaimTemplates": [template]}
+    return {"metadata": {"name": owner.name_of()}, "spec": spec}
 
 
 def template_bytes(workload: Manifest) -> int | None:

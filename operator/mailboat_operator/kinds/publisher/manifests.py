@@ -44,7 +44,7 @@ from mailboat_operator.workload.volumes import made_volume
 
 _SOURCE: Final = "source"
 SOURCE_FOLDER: Final = "/source"
-_STATE: Final = "state"
+STATE_VOLUME: Final = "state"
 
 
 def owner_of_publisher(publisher: Publisher) -> Owner:
@@ -131,7 +131,7 @@ def publisher_children(publisher: Publisher, journal: JournalSpec, context: Work
         config=context.policy.applied(publisher_config(publisher, journal)),
         secrets=[*secret_mounts(publisher), *journal_mounts(journal)],
         secrets_digest=secrets_digest([*receiver_mounts(publisher), *journal_mounts(journal)], context.secrets),
-        volume=_STATE,
+        volume=STATE_VOLUME,
         volumes=[] if spec.source is None else [source_volume(spec.source)],
         agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
     )

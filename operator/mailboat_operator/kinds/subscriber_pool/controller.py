@@ -10,12 +10,16 @@ from typing import Final
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.definition.conditions import condition_of
 from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool
 from mailboat_operator.kinds.subscriber_pool.plan import pool_keys
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
+from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import workload_of
 from mailboat_operator.plan.findings import READY, is_paused, is_ready
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
+from mailboat_operator.workload.template import CONTENT_VOLUME
+from mailboat_operator.workload.volumes import unmade_workload
 
 # Each link is a read of the API server; a longer chain is a mistake, or a loop.
 _LONGEST_CHAIN: Final = 20
@@ -39,9 +43,11 @@ async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadC
     if is_paused(pool.metadata, suspend=pool.spec.suspend):
         return context
     store = pool.spec.target.store
+    if ChildKey("StatefulSet", pool.metadata.name) not in context.children:
+        workload = unmade_workload(owner_of_pool(pool), CONTENT_VOLUME, pool.spec.replicas)
     context = replace(
         context,
-        claims=await reader.claims(namespace, workload, store.volume),
+        claims=await reader.claims(namespace, workload, store.volume, pool.status.conditions),
         shared_claim=None if store.claim is None else await reader.claim(namespace, store.claim.name),
     )
     if not ready:
