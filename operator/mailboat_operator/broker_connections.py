@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from mailboat.errors import BrokersUnreachableError, MailboatError
+from mailboat.errors import BrokersRefusedError, BrokersUnreachableError, MailboatError
 
 from mailboat_operator.agent_client import Waiting
 from mailboat_operator.brokers import Brokers, ClusterFound, Credentials
@@ -156,6 +156,9 @@ class BrokerConnection:
                 answer = await batches.ask(name, question)
         except BrokersUnreachableError as error:
             raise BrokersUnreachableError(error.message, retry_after_seconds=self._failed(error)) from error
+        except BrokersRefusedError:
+            self._failures, self._problem = 0, None  # an answer, too
+            raise
         self._failures, self._problem = 0, None
         return answer
 

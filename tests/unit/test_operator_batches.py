@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
-from mailboat.errors import JournalUnavailableError, MailboatError
-from mailboat_operator.broker_connections import Batches
+from mailboat.errors import BrokersRefusedError, BrokersUnreachableError, JournalUnavailableError, MailboatError
+from mailboat_operator.broker_connections import Batches, BrokerConnection
+from mailboat_operator.brokers import ClusterFound
 
 
 class Line:
@@ -101,3 +104,28 @@ def test_nothing_is_asked_for_askers_that_have_gone() -> None:
         assert line.calls == [{"a": 1}, {"d": 4}]
 
     asyncio.run(run())
+
+
+def test_brokers_that_refuse_are_reached_again() -> None:
+    """Else all questions but one would be told of the failure before, as long as that one is under way."""
+    moment = [0.0]
+
+    class Brokers:
+        error: MailboatError = BrokersUnreachableError("connection refused")
+        topics = act = None
+
+        async def cluster(self) -> ClusterFound:
+            raise self.error
+
+    async def run() -> list[type]:
+        brokers: Any = Brokers()
+        connection = BrokerConnection(brokers, nullcontext, lambda: moment[0], 8.0)
+        with pytest.raises(BrokersUnreachableError):
+            await connection.cluster()
+        brokers.error, moment[0] = BrokersRefusedError("not authorized"), 60.0
+        with pytest.raises(BrokersRefusedError):
+            await connection.cluster()
+        answers = await asyncio.gather(connection.cluster(), connection.cluster(), return_exceptions=True)
+        return [type(answer) for answer in answers]
+
+    assert asyncio.run(run()) == [BrokersRefusedError, BrokersRefusedError]
