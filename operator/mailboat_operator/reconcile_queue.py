@@ -224,6 +224,7 @@ class ReconcileQueue:
         else:
             _LOG.error("%s: a defect", key, exc_info=error)
         if count >= _TOLD_AFTER or not isinstance(error, RetryableError):
+            self._metrics.figures(key.kind, key.namespace, key.name, {})  # the last ones would mislead autoscalers
             # of a defect the class and not the text, which may quote what the operator sent
             text = f"internal error {type(error).__name__} in the operator; its log has the trace"
             await self._refuse(key, error if isinstance(error, MailboatError) else OperatorDefectError(text))

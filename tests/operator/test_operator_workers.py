@@ -186,8 +186,8 @@ class FailingOffice:
     """Workers whose every reconciliation raises; what is written into statuses."""
 
     def __init__(self, error: Exception) -> None:
-        self.error, self.refused, self.count = error, list[MailboatError](), 0
-        self.workers = ReconcileQueue(self, OperatorMetrics(), Slots(COUNT))  # type: ignore[arg-type]  # reconciles as it does
+        self.error, self.refused, self.count, self.metrics = error, list[MailboatError](), 0, OperatorMetrics()
+        self.workers = ReconcileQueue(self, self.metrics, Slots(COUNT))  # type: ignore[arg-type]  # reconciles as it does
 
     async def reconcile(self, _: ObjectKey) -> ReconcileOutcome:
         self.count += 1
@@ -200,9 +200,10 @@ class FailingOffice:
 def fail(error: Exception, times: int) -> FailingOffice:
     async def whole() -> FailingOffice:
         office = FailingOffice(error)
+        office.metrics.figures("SubscriberPool", "shop", "edge", {"pool_lag_packages": 7.0})
         running = asyncio.create_task(office.workers.run())
         for _ in range(times):
-            office.workers.ask(ObjectKey("Journal", "shop", "main"))
+            office.workers.ask(ObjectKey("SubscriberPool", "shop", "edge"))
             await others_turn()
         assert office.count == times
         running.cancel()
@@ -245,6 +246,12 @@ def test_an_object_that_the_api_server_can_not_merge_needs_a_person(text: str, n
     request = httpx2.Request("PATCH", "https://kubernetes.example/")
     answer = httpx2.Response(500, request=request)
     assert mapped(httpx2.HTTPStatusError(text, request=request, response=answer), "applying").name == name
+
+
+def test_the_lag_of_a_pool_that_cannot_be_reconciled_is_unknown() -> None:
+    sample = b'pool_lag_packages{name="edge",namespace="shop"} 7.0'
+    error = ClusterUnavailableError("etcdserver: leader changed")
+    assert [sample in fail(error, times).metrics.text() for times in (4, 5)] == [True, False]
 
 
 def test_a_passing_failure_that_keeps_coming_becomes_a_condition() -> None:
