@@ -261,6 +261,9 @@ def test_a_failed_attempt_is_followed_by_another_of_the_same_build_id_after_a_pa
     waiting = after(one, plan)
     early = plan_build(waiting, seen(failed, now=NOW + timedelta(seconds=2)))
     assert (early.actions, early.status) == ((), None)
+    changed = replace(waiting, metadata=replace(waiting.metadata, generation=2))
+    told_again = plan_build(changed, seen(failed, now=NOW + timedelta(seconds=2)))
+    assert (condition(told_again)["reason"], condition(told_again)["observedGeneration"]) == ("ApplicationFailed", 2)
     again = plan_build(waiting, seen(failed, now=NOW + timedelta(seconds=5)))
     (second,) = applications(again)
     assert second["metadata"]["name"] == "first-2"
@@ -309,6 +312,18 @@ def test_suspending_takes_the_pods_and_going_on_begins_where_it_stopped() -> Non
     resumed = replace(after(held, plan), spec=one.spec)
     (again,) = applications(plan_build(resumed, seen()))
     assert (again["metadata"]["name"], again["spec"]["arguments"]) == ("first-1", application["spec"]["arguments"])
+
+
+def test_a_build_that_goes_on_at_once_waits_for_the_application_that_goes() -> None:
+    """Apache's operator keeps it for its clean-up; the end of its driver would count as a failed attempt."""
+    one, application = started(retries=0)
+    going = told(application, "FAILED")
+    going["metadata"]["deletionTimestamp"] = NOW.isoformat()
+    plan = plan_build(one, seen(going))
+    assert (condition(plan)["reason"], applications(plan), reasons(plan)) == ("Starting", [], [])
+    assert "waiting for the deletion of SparkApplication first-1" in condition(plan)["message"]
+    (again,) = applications(plan_build(after(one, plan), seen()))
+    assert again["metadata"]["name"] == "first-1"
 
 
 def test_a_suspended_build_says_that_its_application_is_removed() -> None:

@@ -21,14 +21,14 @@ def plan_finished(one: Distribution | PackageBuild, now: datetime) -> Plan:
     """A finished object is only deleted, when its time to live has passed."""
     metadata, ttl, finished_at = one.metadata, one.spec.ttl_seconds_after_finished, one.status.finished_at
     if ttl is None or finished_at is None or is_paused(metadata, suspend=False):
-        return Plan((), _observed(one), LONGEST_SLEEP_SECONDS)
+        return Plan((), observed(one), LONGEST_SLEEP_SECONDS)
     rest = (finished_at + timedelta(seconds=ttl) - now).total_seconds()
     if rest <= 0:
         return Plan((Delete(ChildKey(type(one).__name__, metadata.name), metadata.uid),), None)
-    return Plan((), _observed(one), min(rest, LONGEST_SLEEP_SECONDS))
+    return Plan((), observed(one), min(rest, LONGEST_SLEEP_SECONDS))
 
 
-def _observed(one: Distribution | PackageBuild) -> Mapping[str, Any] | None:
+def observed(one: Distribution | PackageBuild) -> Mapping[str, Any] | None:
     """The status with the present generation: clients take one with an older generation for not observed yet."""
     generation = one.metadata.generation
     conditions = tuple(replace(condition, observed_generation=generation) for condition in one.status.conditions)

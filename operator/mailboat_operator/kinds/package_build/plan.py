@@ -16,7 +16,7 @@ from typing import Final
 from mailboat.api.records import BuildView
 
 from mailboat_operator.definition.conditions import ConditionStatus
-from mailboat_operator.kinds.finished import pause_after_finishing, plan_finished
+from mailboat_operator.kinds.finished import observed, pause_after_finishing, plan_finished
 from mailboat_operator.kinds.package_build.manifests import SparkRun, application_name, build_id_of
 from mailboat_operator.kinds.package_build.prerequisites import (
     BuildObservation,
@@ -80,6 +80,10 @@ def _decided(run: SparkRun, seen: BuildObservation) -> Plan:
         return _retried(run, seen, build.status.retry_at)
     attempt = build.status.attempt or 1
     found = seen.context.children.get(application_key(build, attempt))
+    # a suspended build goes on before its application has gone, whose end says nothing of the attempt
+    if found is not None and "deletionTimestamp" in found["metadata"]:
+        text = f"attempt {attempt}: waiting for the deletion of SparkApplication {application_name(build, attempt)}"
+        return _going_on(run, seen, replace(build.status, phase=BuildPhase.STARTING), under_way("Starting", text))
     # the status names an attempt only after its application was requested: a crash in between starts it again, by name
     if found is None or build.status.attempt is None:
         return _started(run, seen, attempt)
@@ -123,7 +127,7 @@ def _retried(run: SparkRun, seen: BuildObservation, retry_at: datetime) -> Plan:
     rest = (retry_at - seen.context.now).total_seconds()
     if rest <= 0:
         return _started(run, seen, (run.build.status.attempt or 0) + 1)
-    return Plan((), None, rest)
+    return Plan((), observed(run.build), rest)
 
 
 def _followed(run: SparkRun, seen: BuildObservation, application: Application) -> Plan:
