@@ -109,6 +109,18 @@ def test_port_is_forwarded_whatever_kubectl_prints_meanwhile(tmp_path: Path, mon
     assert url == "http://127.0.0.1:1"
 
 
+def test_port_is_forwarded_again_when_its_pod_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubectl ends with the pod that it found; a watch goes on with the next one, at the same address."""
+    first = f'touch {tmp_path}/first; echo "Forwarding from 127.0.0.1:4711 -> 8080"; exit 1'
+    later = f"touch {tmp_path}/later; exec sleep 20"
+    kubectl(tmp_path, f"if [ -e {tmp_path}/first ]; then {later}; else {first}; fi", monkeypatch)
+    with Kubectl().forwarded("author") as url:
+        wait_until((tmp_path / "later").exists)
+    words = "port-forward --address=127.0.0.1 service/author"
+    assert (tmp_path / "asked").read_text().splitlines() == [f"{words} :8080", f"{words} 4711:8080"]
+    assert url == "http://127.0.0.1:4711"
+
+
 def test_ctrl_c_while_kubectl_is_awaited_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

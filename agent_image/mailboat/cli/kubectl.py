@@ -17,8 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, Final, NoReturn
 
@@ -38,6 +39,7 @@ _TOKEN_KEY: Final = "token"  # noqa: S105  # the name of an entry
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 _POLL_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 0.5
 _HELP: Final = ("-h", "--help")
 _LARGEST_TOKEN: Final = 32 * 1024
 """Less than a pipe holds."""
@@ -92,27 +94,81 @@ class Kubectl:
     @contextmanager
     def forwarded(self, service: str) -> Iterator[str]:
         """The URL of a Service's agent, while the context lasts. Raises: KubectlFailedError."""
-        command = self._command("port-forward", "--address=127.0.0.1", f"service/{service}", f":{_PORT}")
+        command = self._command("port-forward", "--address=127.0.0.1", f"service/{service}")
         # Files, not pipes: kubectl prints a line for each connection, and forwards nothing more once a pipe is full.
-        with (
-            tempfile.TemporaryFile() as output,
-            tempfile.TemporaryFile() as errors,
-            subprocess.Popen(command, stdout=output, stderr=errors) as process,  # noqa: S603  # the caller's kubectl
-        ):
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            forwarding = _Forwarding(command, output, errors)
             try:
-                port = _forwarded_port(process, output)
+                port = forwarding.start()
                 if port is None:
                     words = _words_in(errors) or _words_in(output)
                     raise _failed(f"kubectl can't forward a port of service/{service}", words)
                 yield f"http://127.0.0.1:{port}"
             finally:
-                _stop(process)
+                forwarding.stop()
 
     def _command(self, *arguments: str) -> list[str]:
         program = shutil.which("kubectl")
         if program is None:
             raise UsageError("kubectl is not in PATH", next_step="https://kubernetes.io/docs/tasks/tools")
         return [program, *self.options, *arguments]
+
+
+class _Forwarding:
+    """`kubectl port-forward`, started again when it ends: it ends with the pod that it found behind the Service."""
+
+    def __init__(self, command: Sequence[str], output: IO[bytes], errors: IO[bytes]) -> None:
+        self._command = command
+        self._output = output
+        self._errors = errors
+        self._stopping = threading.Event()
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._keeper = threading.Thread(target=self._keep, name="port-forward", daemon=True)
+        self._port = ""
+
+    def start(self) -> str | None:
+        """The local port, as soon as kubectl prints it; None if kubectl ends before."""
+        process = self._process = self._popen()
+        while not self._port:
+            has_ended = process.poll() is not None  # before the look: it may print and end in between
+            found = _FORWARDING.search(_words_in(self._output))
+            if found is not None:
+                self._port = found[1]
+            elif has_ended:
+                return None
+            else:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_SECONDS)
+        self._keeper.start()
+        return self._port
+
+    def stop(self) -> None:
+        """Stop it and its restarts."""
+        with self._turn:  # not between a check of `_stopping` and a start
+            self._stopping.set()
+        if self._process is not None:
+            _stop(self._process)
+        if self._keeper.ident is not None:
+            self._keeper.join()
+
+    def _keep(self) -> None:
+        while True:
+            if self._process is not None:
+                self._process.wait()
+            if self._stopping.wait(_AGAIN_SECONDS):
+                return
+            with self._turn:
+                if self._stopping.is_set():
+                    return
+                with suppress(OSError):  # no memory for a process, or no kubectl any more
+                    self._process = self._popen()
+
+    def _popen(self) -> subprocess.Popen[bytes]:
+        ports = f"{self._port}:{_PORT}"  # the first time any local port, then the same one
+        return subprocess.Popen(  # noqa: S603  # the caller's kubectl
+            [*self._command, ports], stdout=self._output, stderr=self._errors
+        )
 
 
 def run() -> None:
@@ -241,17 +297,6 @@ def _failed(what: str, words: str) -> KubectlFailedError:
     return KubectlFailedError(f"{what}: {lines[-1] if lines else 'it printed nothing'}")
 
 
-def _forwarded_port(process: subprocess.Popen[bytes], output: IO[bytes]) -> str | None:
-    """The local port, as soon as kubectl prints it; None if kubectl ends before."""
-    while (found := _FORWARDING.search(_words_in(output))) is None:
-        try:
-            process.wait(_POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        return None
-    return found[1]
-
-
 def _words_in(file: IO[bytes]) -> str:
     """The beginning of a file; its place stays that of the program that writes it."""
     return os.pread(file.fileno(), _SHOWN_BYTES, 0).decode(errors="replace")
@@ -263,3 +308,4 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.wait()
