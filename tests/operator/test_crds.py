@@ -12,9 +12,12 @@ from typing import Any, ClassVar, get_type_hints
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from mailboat.config import section_keys
 from mailboat.config.document import TracingConfig
-from mailboat_operator.definition.fields import Field, keys_of, rules_of
+from mailboat.config.section_keys import Declaration
+from mailboat_operator.definition.fields import Field, Form, keys_of, rules_of
 from mailboat_operator.kinds.registry import KINDS
 from mailboat_operator.workload.package_limits import Limits
 from resources_page import resources_page
@@ -95,13 +98,35 @@ def test_bounds_of_a_taken_field_are_those_of_the_configuration_unless_the_recor
     assert bounds["max_entry_bytes"] == (None, None)  # the form of sizes has them
 
 
+SETTINGS = [
+    (f"{record.__name__}.{key.attribute}", key.field.form, setting)
+    for record in sorted({record for kind in KINDS for record in records(kind.spec)}, key=lambda one: one.__name__)
+    if hasattr(record, "FIELDS")
+    for key in keys_of(record)
+    for setting in section_keys.keys_of(record.__mro__[1])
+    if setting.name == key.attribute and setting.maximum is not None and key.field.form is not None
+]
+"""Settings of agents that manifests have as texts: by name, with the form, and the bounds of the agents."""
+
+
+@given(st.data())
+@pytest.mark.parametrize(("form", "setting"), [pytest.param(*rest, id=name) for name, *rest in SETTINGS])
+def test_what_has_the_form_of_a_setting_is_within_the_bounds_of_agents(
+    form: Form, setting: Declaration, data: Any
+) -> None:
+    """An agent would not start with it."""
+    number = form.read(data.draw(st.from_regex(form.pattern, fullmatch=True)))
+    assert (setting.setting.minimum or 0) <= number <= (setting.maximum or 0)
+
+
 def test_a_field_of_its_own_that_a_record_does_not_list_is_refused() -> None:
     with pytest.raises(TypeError, match="Unlisted has fields that FIELDS does not list"):
         keys_of(Unlisted)
 
 
 def test_every_field_of_a_spec_is_read() -> None:
-    # Sections of the configuration, and of pods, reach agents and pods whole: no line names their fields.
+    # By name: of two records with a field of one name, reading one is enough. Sections of the configuration, and of
+    # pods, reach agents and pods whole: no line names their fields.
     declared = {
         (record.__module__.rpartition("mailboat_operator.")[2], record.__name__, key.attribute)
         for kind in KINDS

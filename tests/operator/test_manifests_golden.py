@@ -63,13 +63,29 @@ def test_children_are_rendered_as_they_were(
             {
                 "events": {
                     "silent": "1s",
-                    "webhooks": [{"name": "crm", "url": "http://hooks.example/", "timeout": "1s"}],
+                    "webhooks": [{"name": "crm", "url": "http://hooks.example/", "timeout": "100ms"}],
+                    "relay": {"host": "smtp", "sender": "a@example.org", "timeout": "100ms"},
                 }
             },
         ),
+        (
+            "Journal",
+            {
+                "topics": {
+                    "retention": {
+                        "time": "11499d",
+                        "statusTime": "269999h",
+                        "size": "999Ti",
+                        "consumption": {"min": "11499d", "max": "11499d"},
+                    }
+                }
+            },
+        ),
+        ("SubscriberPool", {"retries": {"firstPause": "11499d", "longestPause": "9999999m"}}),
+        ("SubscriberPool", {"staging": {"waitFor": {"name": "golden"}, "timeout": "11499d"}}),
     ],
 )
-def test_the_smallest_values_of_a_resource_are_valid_for_the_agent(
+def test_the_extreme_values_of_a_resource_are_valid_for_the_agent(
     kind: str, change: dict[str, Any], manifest_of: Any
 ) -> None:
     """A value that the API server accepts and the agent refuses would be a pod that crashes again and again."""

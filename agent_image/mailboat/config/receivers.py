@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
 from mailboat.config.section_keys import Section, Setting
 from mailboat.config.storage import Secret
@@ -84,6 +84,10 @@ class EventFilterConfig(Section):
     ] = ()
 
 
+_LONGEST_REQUEST_SECONDS: Final = 240
+"""Less than the silence after which a thread counts as stuck (`agent/process.py`), and its agent is restarted."""
+
+
 class WebhookConfig(Section):
     """A receiver that events are posted to."""
 
@@ -91,7 +95,9 @@ class WebhookConfig(Section):
     url: Annotated[str | None, Setting("URL that events are posted to.")] = None
     secret_url: Annotated[Secret | None, Setting("The URL as a secret, instead of `url`.")] = None
     token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
-    timeout_seconds: Annotated[float, Setting("Time limit of one request; then it is retried.", minimum=0.1)] = 10.0
+    timeout_seconds: Annotated[
+        float, Setting("Time limit of one request; then it is retried.", minimum=0.1, maximum=_LONGEST_REQUEST_SECONDS)
+    ] = 10.0
     format: Annotated[WebhookFormat, Setting("Format of the body.")] = WebhookFormat.CLOUDEVENTS
     filter: Annotated[EventFilterConfig, Setting("Which events are posted.")] = EventFilterConfig()
 
@@ -111,7 +117,9 @@ class RelayConfig(Section):
     user: Annotated[str | None, Setting("User name. Without one, no login.")] = None
     user_from: Annotated[Secret | None, Setting("User name from a secret.")] = None
     password: Annotated[Secret | None, Setting("Password of the user.")] = None
-    timeout_seconds: Annotated[float, Setting("Time limit of one e-mail.", minimum=0.1)] = 30.0
+    timeout_seconds: Annotated[
+        float, Setting("Time limit of one e-mail.", minimum=0.1, maximum=_LONGEST_REQUEST_SECONDS)
+    ] = 30.0
 
 
 class MailConfig(Section):

@@ -11,13 +11,22 @@ import re
 from types import MappingProxyType
 from typing import Final
 
-DURATION_PATTERN: Final = r"^[1-9][0-9]{0,6}(ms|s|m|h|d)$"
-DURATION_OF_SECONDS_PATTERN: Final = r"^([1-9][0-9]{3,6}ms|[1-9][0-9]{0,6}(s|m|h|d))$"
-DURATION_OR_ZERO_PATTERN: Final = r"^(0s|[1-9][0-9]{0,6}(ms|s|m|h|d))$"
-SIZE_PATTERN: Final = r"^[1-9]([0-9]{0,11}(Ki|Mi|k|M)?|[0-9]{0,8}(Gi|G)|[0-9]{0,5}(Ti|T))$"
-"""What fits into 64 bits: Kafka and volumes count so far."""
+_HOURS: Final = "([1-9][0-9]{0,4}|1[0-9]{5}|2[0-6][0-9]{4})h"
+_DAYS: Final = "([1-9][0-9]{0,3}|1(0[0-9]{3}|1[0-4][0-9]{2}))d"
+_FROM_A_SECOND: Final = rf"[1-9][0-9]{{0,6}}(s|m)|{_HOURS}|{_DAYS}"
+"""Below `LARGEST_NUMBER` seconds (31 years), the most that agents take."""
 
-_LARGEST_DURATION: Final = 9_999_999  # of each unit, as the pattern says; so are the largest sizes
+DURATION_PATTERN: Final = rf"^([1-9][0-9]{{0,6}}ms|{_FROM_A_SECOND})$"
+DURATION_OF_SECONDS_PATTERN: Final = rf"^([1-9][0-9]{{3,6}}ms|{_FROM_A_SECOND})$"
+DURATION_OR_ZERO_PATTERN: Final = rf"^(0s|[1-9][0-9]{{0,6}}ms|{_FROM_A_SECOND})$"
+RETENTION_PATTERN: Final = r"^([1-9][0-9]{3,6}ms|[1-9][0-9]{0,6}(s|m|h|d))$"
+SIZE_PATTERN: Final = r"^[1-9]([0-9]{0,11}(Ki|Mi|k|M)?|[0-9]{0,8}(Gi|G)|[0-9]{0,5}(Ti|T))$"
+"""What fits into 64 bits: Kafka and volumes count so far, and so does a retention in milliseconds."""
+
+AGENT_SIZE_PATTERN: Final = r"^[1-9]([0-9]{0,11}(Ki|k)?|[0-9]{0,8}(Mi|M)|[0-9]{0,5}(Gi|G)|[0-9]{0,2}(Ti|T))$"
+"""Below `LARGEST_INTEGER`, the most that agents take."""
+
+_LARGEST_DURATION: Final = 9_999_999  # of each unit, as the retention's pattern says; so are the largest sizes
 _LARGEST_SIZES: Final = MappingProxyType(
     {1: 10**12 - 1, 1 << 10: 10**12 - 1, 1 << 20: 10**12 - 1, 1 << 30: 10**9 - 1, 1 << 40: 10**6 - 1}
 )
@@ -29,7 +38,7 @@ _PARTS: Final = re.compile(r"([0-9]+)([A-Za-z]*)\Z")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a text that fits `DURATION_OR_ZERO_PATTERN`. Raises: ValueError."""
+    """Seconds of a text that fits one of the patterns. Raises: ValueError."""
     number, unit = _parts_of(text)
     return number / 1000 if unit == "ms" else number * _SECONDS[unit]
 
@@ -45,7 +54,7 @@ def format_duration(seconds: float) -> str:
 
 
 def writable_duration(seconds: float) -> float:
-    """The shortest writable duration of at least so many seconds, or the longest writable one."""
+    """The shortest writable retention of at least so many seconds, or the longest writable one."""
     for length in (0.001, *sorted(_SECONDS.values())):
         number = math.ceil(round(seconds / length, 6))
         if number <= _LARGEST_DURATION:

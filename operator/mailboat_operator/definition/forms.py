@@ -12,9 +12,11 @@ from mailboat.errors import PathRefusedError
 from mailboat.model.paths import parse_path
 
 from mailboat_operator.definition.amounts import (
+    AGENT_SIZE_PATTERN,
     DURATION_OF_SECONDS_PATTERN,
     DURATION_OR_ZERO_PATTERN,
     DURATION_PATTERN,
+    RETENTION_PATTERN,
     SIZE_PATTERN,
     format_duration,
     format_seconds,
@@ -38,7 +40,7 @@ AGENT_NAME: Final = Form(
 )
 DURATION: Final = Form(
     DURATION_PATTERN,
-    "a positive duration such as 500ms, 30s, 15m, 12h or 7d",
+    "a positive duration, at most 31 years, such as 500ms, 30s, 15m, 12h or 7d",
     9,
     parse_duration,
     format_duration,
@@ -46,7 +48,7 @@ DURATION: Final = Form(
 )
 DURATION_OF_SECONDS: Final = Form(
     DURATION_OF_SECONDS_PATTERN,
-    "a duration of at least 1s, such as 30s, 15m, 12h or 7d",
+    "a duration of at least 1s, at most 31 years, such as 30s, 15m, 12h or 7d",
     9,
     parse_duration,
     format_duration,
@@ -54,7 +56,15 @@ DURATION_OF_SECONDS: Final = Form(
 )
 DURATION_OR_ZERO: Final = Form(
     DURATION_OR_ZERO_PATTERN,
-    "a duration such as 0s, 500ms, 30s, 15m, 12h or 7d, not negative",
+    "a duration such as 0s, 500ms, 30s, 15m, 12h or 7d, not negative, at most 31 years",
+    9,
+    parse_duration,
+    format_duration,
+    "_seconds",
+)
+RETENTION: Final = Form(
+    RETENTION_PATTERN,
+    "a duration of at least 1s, such as 90m, 12h or 7d",
     9,
     parse_duration,
     format_duration,
@@ -71,7 +81,18 @@ SCALE_DOWN: Final = Form(
     format_duration,
     "_seconds",
 )
+REQUEST: Final = Form(
+    "^([1-9][0-9]{2,4}ms|([1-9][0-9]?|1[0-9]{2}|2[0-3][0-9]|240)s|[1-4]m)$",
+    "a duration of 100ms to 4m, such as 500ms, 30s or 2m",
+    7,
+    parse_duration,
+    format_duration,
+    "_seconds",
+)
 SIZE: Final = Form(SIZE_PATTERN, "a positive size such as 500Mi or 5Gi", 14, parse_size, format_size, "_bytes")
+AGENT_SIZE: Final = Form(
+    AGENT_SIZE_PATTERN, "a positive size, below 1000Ti, such as 500Mi or 5Gi", 14, parse_size, format_size, "_bytes"
+)
 CPU: Final = Form(r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}(\.[0-9]{1,3})?|0\.[0-9]{1,3})$", "CPU: 250m or 2", 8)
 BROKER: Final = Form(
     r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):" + _PORT + "$",

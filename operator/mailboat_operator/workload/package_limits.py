@@ -7,7 +7,7 @@ from typing import ClassVar
 from mailboat.config.document import LimitsConfig
 
 from mailboat_operator.definition.fields import Field, Renamed
-from mailboat_operator.definition.forms import SIZE
+from mailboat_operator.definition.forms import AGENT_SIZE
 
 
 class Limits(LimitsConfig):
@@ -16,8 +16,8 @@ class Limits(LimitsConfig):
     RENAMED: ClassVar = (Renamed("areCollisionsRefused", "refuseCollisions", default=True),)
     FIELDS: ClassVar = {
         "max_entries": Field(maximum=10**9),
-        "max_entry_bytes": Field(form=SIZE, name="maxEntrySize"),
-        "max_total_bytes": Field(form=SIZE, name="maxTotalSize"),
+        "max_entry_bytes": Field(form=AGENT_SIZE, name="maxEntrySize"),
+        "max_total_bytes": Field(form=AGENT_SIZE, name="maxTotalSize"),
         "max_ratio": Field(maximum=100_000),
         "max_xml_depth": Field(),
         "refuse_collisions": Field(),

@@ -21,13 +21,13 @@ from mailboat.model.messages import TopicRole
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
 from mailboat_operator.definition.fields import Field, Renamed, Rule, unchangeable
 from mailboat_operator.definition.forms import (
+    AGENT_SIZE,
     BROKER,
     BUCKET,
     DURATION,
     DURATION_OF_SECONDS,
     DURATION_OR_ZERO,
     KEY_PREFIX,
-    SIZE,
     TOPIC_NAME,
     TOPIC_PREFIX,
     URL,
@@ -196,7 +196,9 @@ class JournalRetention(Frozen):
     ] = 7 * 86_400.0
     size_bytes: Annotated[
         int | None,
-        Field("Maximum size of the package topic; the oldest packages are removed. Default: no limit.", form=SIZE),
+        Field(
+            "Maximum size of the package topic; the oldest packages are removed. Default: no limit.", form=AGENT_SIZE
+        ),
     ] = None
     consumption: Annotated[
         Consumption | None,

@@ -17,14 +17,17 @@ from mailboat.config.receivers import (
 
 from mailboat_operator.definition.fields import Field, Renamed, Rule
 from mailboat_operator.definition.forms import (
-    DURATION,
+    CANT_BE_CONTENT,
     DURATION_OF_SECONDS,
     HOST_NAME,
     LABEL,
     MAIL_ADDRESS,
     NAME_PATTERN,
     PATH_PATTERN,
+    REQUEST,
     URL,
+    can_be_content,
+    can_be_content_in_cel,
 )
 from mailboat_operator.definition.metadata import Reference
 
@@ -40,6 +43,12 @@ class EventFilter(EventFilterConfig):
             "packages have the kinds distributed, failed, removed, skipped, unknown and absent",
             ".kinds",
             lambda chosen: PACKAGE_KINDS.issuperset(chosen.kinds),
+        ),
+        Rule(
+            f"!has(self.paths) || self.paths.all(one, {can_be_content_in_cel('one')})",
+            f"paths {CANT_BE_CONTENT}",
+            ".paths",
+            lambda chosen: all(map(can_be_content, chosen.paths)),
         ),
     )
     FIELDS: ClassVar = {
@@ -80,7 +89,7 @@ class Webhook(WebhookConfig):
         "url": Field(form=URL),
         "url_secret_ref": Field("Secret with `url`, instead of `url`."),
         "token_secret_ref": Field("Secret with `token`, a bearer token to send."),
-        "timeout_seconds": Field(form=DURATION),
+        "timeout_seconds": Field(form=REQUEST),
         "format": Field(),
         "filter": Field(),
     }
@@ -110,7 +119,7 @@ class Relay(RelayConfig):
         "ca_secret_ref": Field(
             "Secret with `ca.crt`: CA bundle for the relay's certificate. Default: the image's trust store."
         ),
-        "timeout_seconds": Field(form=DURATION),
+        "timeout_seconds": Field(form=REQUEST),
     }
 
     credentials_secret_ref: Reference | None = None
@@ -139,6 +148,13 @@ class Events(EventsConfig):
             "mails need a relay",
             ".relay",
             lambda events: not events.mails or events.relay is not None,
+        ),
+        Rule(
+            "!has(self.webhooks) || !has(self.mails) || "
+            "self.webhooks.all(one, !self.mails.exists(other, other.name == one.name))",
+            "a webhook and a mail can't have the same name",
+            ".mails",
+            lambda events: {hook.name for hook in events.webhooks}.isdisjoint(mail.name for mail in events.mails),
         ),
     )
     FIELDS: ClassVar = {

@@ -132,6 +132,12 @@ class PublisherSpec(Frozen):
     """What to publish, and how."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.filevaultName != '{PackageType.TREE}'",
+            f"filevaultName can't be {PackageType.TREE}: subscribers would read the packages as of that format",
+            ".filevaultName",
+            lambda spec: spec.filevault_name != PackageType.TREE,
+        ),
         unchangeable("journalRef", "a publisher's offsets belong to its journal; create another Publisher"),
     )
 

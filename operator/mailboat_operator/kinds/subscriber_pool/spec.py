@@ -15,6 +15,7 @@ from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspe
 from mailboat_operator.definition.fields import Field, Renamed, Rule, unchangeable
 from mailboat_operator.definition.forms import (
     AGENT_NAME,
+    AGENT_SIZE,
     CANT_BE_CONTENT,
     CONTENT_PATH,
     DAY_IN_SECONDS,
@@ -25,7 +26,6 @@ from mailboat_operator.definition.forms import (
     LABEL,
     LABEL_KEY,
     SCALE_DOWN,
-    SIZE,
     VARIABLE,
     can_be_content,
     can_be_content_in_cel,
@@ -159,7 +159,7 @@ class Pieces(PiecesConfig):
 
     FIELDS: ClassVar = {
         "max_packages": Field(maximum=1000),
-        "max_bytes": Field("Maximum size of all of them, on the member's volume.", form=SIZE, name="maxSize"),
+        "max_bytes": Field("Maximum size of all of them, on the member's volume.", form=AGENT_SIZE, name="maxSize"),
         "expire_seconds": Field(form=DURATION_OF_SECONDS, name="expireAfter"),
     }
 

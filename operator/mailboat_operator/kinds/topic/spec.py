@@ -12,7 +12,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
-from mailboat_operator.definition.forms import DURATION_OF_SECONDS, SIZE, TOPIC_CONFIG_KEY, TOPIC_NAME
+from mailboat_operator.definition.forms import RETENTION, SIZE, TOPIC_CONFIG_KEY, TOPIC_NAME
 from mailboat_operator.definition.kind import AGE, READY, REASON, Kind, PrinterColumn
 from mailboat_operator.definition.metadata import Metadata, Reference
 
@@ -31,7 +31,7 @@ class JournalRole(enum.StrEnum):
 class TopicRetention(Frozen):
     """How long a topic keeps messages. What is absent stays as it is on the brokers."""
 
-    time_seconds: Annotated[float | None, Field("Maximum age of messages.", form=DURATION_OF_SECONDS)] = None
+    time_seconds: Annotated[float | None, Field("Maximum age of messages.", form=RETENTION)] = None
     size_bytes: Annotated[int | None, Field("Maximum size; the oldest messages are removed.", form=SIZE)] = None
 
 
