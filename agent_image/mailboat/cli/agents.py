@@ -32,7 +32,7 @@ from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home, note_configuration
 from mailboat.composition.workspace import prepare
-from mailboat.config.document import AgentsConfig, HttpConfig
+from mailboat.config.document import HttpConfig
 from mailboat.errors import UsageError
 from mailboat.printable import printable
 from mailboat.telemetry.logs import configure_logs
@@ -45,15 +45,10 @@ _SERVER_SHARE = 0.8
 """This part of the time to stop is for requests that have begun: one may read the whole journal."""
 _HEALTH_SECONDS = 4.0  # less than the timeout of the image's HEALTHCHECK
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("agent")
-    group.command("run")(run)
-    group.command("health")(health)
-    app.add_typer(group)
+app = command_group("agent")
 
 
+@app.command("run")
 @command
 def run(
     session: Session,
@@ -80,7 +75,10 @@ def run(
     """
     from mailboat.http.agent_server import probes_during, server_of  # not for `agent health`
 
-    home = _checked(session, config, subscriber)
+    # everything is checked before anything is made
+    home, _ = checked_configuration(session, config, subscriber)
+    first = (home.config.agents.publishers or home.config.agents.subscribers)[0]  # log lines call the process by it
+    configure_logs(home.config.logs, first.name, SystemClock())
     startup = Startup(home.config.agents, SystemClock(), random.Random())  # noqa: S311  # it spreads retries
     with ExitStack() as opened:
         received = opened.enter_context(
@@ -142,6 +140,7 @@ def _end(code: int, received: set[int]) -> None:
         raise typer.Exit(code)
 
 
+@app.command("health")
 @command
 def health(
     session: Session,
@@ -168,19 +167,6 @@ def _liveness(http: HttpConfig) -> tuple[str, int, str]:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104  # every address: the loopback
     url = f"http://{f'[{host}]' if ':' in host else host}:{http.port}/healthz"
     return url, *fetch_health(url, _HEALTH_SECONDS)
-
-
-def _checked(session: Session, config: Path | None, subscriber: str | None) -> Home:
-    """The home of the agents; everything is checked before anything is made. Raises: ConfigInvalidError, UsageError."""
-    home, _ = checked_configuration(session, config, subscriber)
-    configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
-    return home
-
-
-def _agent_name(agents: AgentsConfig) -> str:
-    """What log lines call this process: its first agent."""
-    names = [publisher.name for publisher in agents.publishers] + [subscriber.name for subscriber in agents.subscribers]
-    return names[0]
 
 
 def _say_ready(session: Session, process: AgentProcess, server: HttpServer, ended: Sequence[AgentView]) -> None:

@@ -27,15 +27,10 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS: Final = 0.1
 YesOption = Annotated[bool, typer.Option("--yes", help="Remove the blobs. Default: only list them.")]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("blobs")
-    group.command("ls")(list_blobs)
-    group.command("sweep", help=SWEEP.help_of(sweep.__doc__))(sweep)
-    app.add_typer(group)
+app = command_group("blobs")
 
 
+@app.command("ls")
 @remote_command
 def list_blobs(
     session: Session,
@@ -64,6 +59,7 @@ def _archive(session: Session) -> Iterator[Archive]:
         yield archive
 
 
+@app.command("sweep", asks=SWEEP)
 @remote_command
 def sweep(
     session: Session,

@@ -103,17 +103,10 @@ class BuildNameOptions(NamedTuple):
     publisher: PublisherOption = None
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("bulk")
-    group.command("plan")(plan)
-    group.command("build")(build)
-    group.command("status")(status)
-    group.command("verify")(verify)
-    group.command("forget")(forget)
-    app.add_typer(group)
+app = command_group("bulk")
 
 
+@app.command("plan")
 @command
 def plan(session: Session, cutting: CutOptions, source: SourceArgument, paths: RootsArgument = None) -> None:
     """Show how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
@@ -125,6 +118,7 @@ def plan(session: Session, cutting: CutOptions, source: SourceArgument, paths: R
     _end_by_problems(found.problems)
 
 
+@app.command("build")
 @command
 def build(  # sets of options
     session: Session,
@@ -147,6 +141,7 @@ def build(  # sets of options
         _end_by_problems(report.problems)
 
 
+@app.command("status")
 @remote_command
 def status(
     session: Session,
@@ -166,6 +161,7 @@ def status(
     session.show(status_report(found, others))
 
 
+@app.command("verify")
 @command
 def verify(
     session: Session,
@@ -188,6 +184,7 @@ def verify(
         raise typer.Exit(DIFFERENT_EXIT_CODE)
 
 
+@app.command("forget")
 @command
 def forget(
     session: Session,

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 from typer import completion as scripts
 
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
 from mailboat.composition.environment import current_settings
 from mailboat.errors import MailboatError
@@ -24,11 +25,10 @@ class Shell(enum.StrEnum):
     FISH = "fish"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("completion")(completion)
+app = PagedTyper()
 
 
+@app.command("completion")
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print a shell's completion script: `source <(mailboat completion bash)`."""
     script: str = vars(scripts)["get_completion_script"](

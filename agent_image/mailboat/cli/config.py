@@ -24,15 +24,10 @@ from mailboat.http.access import check_access
 from mailboat.model.identifiers import parse_agent_name
 from mailboat.operations.configuration_check import check_config, shown_document, warnings_of
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("config")
-    group.command("check")(check)
-    group.command("schema")(schema)
-    app.add_typer(group)
+app = command_group("config")
 
 
+@app.command("check")
 @command
 def check(
     session: Session,
@@ -113,6 +108,7 @@ def summary_of(config: Config) -> str:
     return f"{', '.join(parts) or 'no agents'}; journal {journal}; API at {config.http.host}:{config.http.port}"
 
 
+@app.command("schema")
 @command
 def schema(session: Session) -> None:
     """Print the JSON Schema of the configuration: for editors and other checks."""

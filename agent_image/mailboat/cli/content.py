@@ -34,18 +34,11 @@ LocationArgument = Annotated[
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="A content path.")]
 DIFFERENT_EXIT_CODE = 1
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("content")
-    group.command("ls")(list_nodes)
-    group.command("cat")(cat)
-    group.command("digest")(digest)
-    group.command("diff")(diff)
-    snapshots.register(group)
-    app.add_typer(group)
+app = command_group("content")
+app.add_typer(snapshots.app)
 
 
+@app.command("ls")
 @command
 def list_nodes(
     session: Session,
@@ -85,6 +78,7 @@ def node_document(node: Node) -> dict[str, Any]:
     return {"path": node.path, "type": node.primary_type, "bytes": sum(sizes), "properties": len(node.properties)}
 
 
+@app.command("cat")
 @command
 def cat(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
     """Print a file's bytes, or the properties of any other node (and of a file with -o)."""
@@ -129,6 +123,7 @@ def _value(value: str | Binary) -> str:
     return f"{value.digest.hex()}:{value.length_bytes}" if isinstance(value, Binary) else value
 
 
+@app.command("digest")
 @command
 def digest(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
     """Print the canonical digest of a subtree: equal for equal content, wherever it is."""
@@ -146,6 +141,7 @@ def _holds(source: Source, root: NodePath) -> bool:
     return root == "/" or source.node(root) is not None or next(iter(source.walk(root)), None) is not None
 
 
+@app.command("diff")
 @command
 def diff(
     session: Session,

@@ -44,15 +44,10 @@ _COLUMNS = (
     Column("REQUEST", can_cut=True),
 )
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("distributions")
-    group.command("get")(get)
-    group.command("ls")(list_distributions)
-    app.add_typer(group)
+app = command_group("distributions")
 
 
+@app.command("get")
 @remote_command
 def get(
     session: Session,
@@ -88,6 +83,7 @@ def waited_or_seen(control: Control, publisher: str, package: str, seconds: floa
     return found
 
 
+@app.command("ls")
 @remote_command
 def list_distributions(
     session: Session,

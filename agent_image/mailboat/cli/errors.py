@@ -38,16 +38,10 @@ NameArgument = Annotated[
 ]
 OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", help="Offset of the package, see `errors ls`.")]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("errors")
-    group.command("ls")(list_errors)
-    group.command("show")(show)
-    group.command("redrive", help=REDRIVE.help_of(redrive.__doc__))(redrive)
-    app.add_typer(group)
+app = command_group("errors")
 
 
+@app.command("ls")
 @remote_command
 def list_errors(
     session: Session,
@@ -71,6 +65,7 @@ def list_errors(
     )
 
 
+@app.command("show")
 @remote_command
 def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
     """Show one package of an error queue with the traceback of its failure."""
@@ -97,6 +92,7 @@ def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
         yield f"next      mailboat errors redrive {one.subscriber} {one.offset}"
 
 
+@app.command("redrive", asks=REDRIVE)
 @remote_command
 def redrive(
     session: Session,

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 
 from mailboat.api.stream_events import EventType, StreamEvent, read_events
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Output, count_text, show_next, styled_line
 from mailboat.cli.session import Session
@@ -26,12 +27,10 @@ _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _MAX_FRAMES: Final = 64 * 1024
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("events")(events)
+app = PagedTyper()
 
 
+@app.command("events")
 @remote_command
 def events(
     session: Session,

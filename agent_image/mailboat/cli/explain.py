@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
@@ -69,11 +70,10 @@ def explanations() -> Mapping[str, Explanation]:
     return {name: Explanation(name, **document) for name, document in documents.items()}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("explain")(explain)
+app = PagedTyper()
 
 
+@app.command("explain")
 @command
 def explain(
     session: Session,

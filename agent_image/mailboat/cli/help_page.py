@@ -6,12 +6,14 @@ is as wide as the terminal; headings are bold where colours are wanted. A test p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.models import CommandFunctionType
 
+from mailboat.api.confirmations import Confirmation
 from mailboat.cli.error_report import EXIT_CODES
 from mailboat.composition.environment import current_settings
 
@@ -258,13 +260,20 @@ class PagedTyper(typer.Typer):
         """As the framework's; `cls` is the group that is made of it."""
         super().__init__(cls=cls, rich_markup_mode=None, **settings)
 
-    def command(self, name: str | None = None, **settings: Any) -> Any:
-        """Register a command."""
-        return super().command(name, cls=PagedCommand, **settings)
+    def command(
+        self, name: str | None = None, *, asks: Confirmation | None = None, **settings: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Register a command; its help has the consequences of what it `asks`."""
+
+        def register(function: CommandFunctionType) -> CommandFunctionType:
+            text = None if asks is None else asks.help_of(function.__doc__)
+            return super(PagedTyper, self).command(name, cls=PagedCommand, help=text, **settings)(function)
+
+        return register
 
 
-def command_group(name: str) -> typer.Typer:
-    """One of `COMMANDS` as a group, to be filled and added to the application."""
+def command_group(name: str) -> PagedTyper:
+    """One of `COMMANDS` as a group, to be filled with commands."""
     return PagedTyper(name=name, help=f"{COMMANDS[name].summary}.")
 
 
@@ -330,7 +339,9 @@ def _write_page(command: Any, context: Any, formatter: Any) -> None:
         "Common options" if own else "Options",
         [(_option_names(option, context), _meaning(option)) for option in common],
     )
-    _write_examples(formatter, EXAMPLES.get(_canonical(context), ()))
+    if examples := EXAMPLES.get(_canonical(context)):
+        with formatter.section(_heading("Examples")):
+            formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in examples))
     if context.parent is None:
         _write_rows(formatter, "Exit codes", [(str(code), meaning) for code, meaning in EXIT_CODES])
 
@@ -348,12 +359,6 @@ def _write_rows(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None
     if rows:
         with formatter.section(_heading(title)):
             formatter.write_dl(rows, col_max=_NAMES_WIDTH)
-
-
-def _write_examples(formatter: Any, lines: Sequence[str]) -> None:
-    if lines:
-        with formatter.section(_heading("Examples")):
-            formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in lines))
 
 
 def _heading(title: str) -> str:

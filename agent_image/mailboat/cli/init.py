@@ -6,33 +6,21 @@ from typing import Annotated
 
 import typer
 
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
-from mailboat.composition.home import Home, create_home, home_without_journal
+from mailboat.composition.home import create_home, home_without_journal
 from mailboat.composition.places import check_folder_place
 from mailboat.composition.workspace import initialise
 from mailboat.config.document import Config
 from mailboat.config.documentation import commented_yaml
 from mailboat.config.storage import JournalConfig, KafkaConfig
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("init")(init)
+app = PagedTyper()
 
 
-def _config_on_kafka(servers: str) -> Config:
-    brokers = tuple(broker.strip() for broker in servers.split(",") if broker.strip())
-    return Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
-
-
-def _blobs_of(home: Home) -> str:
-    """Where the blobs are; a bucket by its name alone, as its credentials need not be here yet."""
-    s3 = home.config.blobs.s3
-    return str(home.blobs_path) if s3 is None else f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
-
-
+@app.command("init")
 @command
 def init(
     session: Session,
@@ -49,7 +37,10 @@ def init(
     ] = None,
 ) -> None:
     """Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments."""
-    config = Config() if kafka is None else _config_on_kafka(kafka)
+    config = Config()
+    if kafka is not None:
+        brokers = tuple(broker.strip() for broker in kafka.split(",") if broker.strip())
+        config = Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
     if only_print:
         typer.echo(commented_yaml(config), nl=False)
         return
@@ -58,7 +49,9 @@ def init(
     home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)
     with initialise(home) as workspace:
         journal = workspace.journal.description
-    blobs = _blobs_of(home)
+    s3 = home.config.blobs.s3
+    # a bucket by its name alone: its credentials need not be here yet
+    blobs = str(home.blobs_path) if s3 is None else f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
     document = {"home": str(home.path), "journal": journal, "blobs": blobs}
     if new_journal:
         session.note(

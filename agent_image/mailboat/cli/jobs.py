@@ -121,28 +121,7 @@ QueueKindOption = Annotated[
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name.")]
 SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("jobs")
-    group.command("add")(add)
-    group.command("ls")(list_jobs)
-    group.command("show")(show)
-    group.command("stop", help=STOP_JOBS.help_of(stop.__doc__))(stop)
-    group.command("remove", help=REMOVE_JOBS.help_of(remove.__doc__))(remove)
-    group.command("retry", help=RETRY_JOBS.help_of(retry.__doc__))(retry)
-    group.command("queues")(queues)
-    group.command("set-queue")(set_queue)
-    group.command("remove-queue")(remove_queue)
-    group.command("suspend", help=SUSPEND_JOBS.help_of(suspend.__doc__))(suspend)
-    group.command("resume")(resume)
-    group.command("clear", help=CLEAR_JOBS.help_of(clear.__doc__))(clear)
-
-    group.command("schedule")(schedule)
-    group.command("schedules")(schedules)
-    group.command("fire")(fire)
-    group.command("unschedule")(unschedule)
-    app.add_typer(group)
+app = command_group("jobs")
 
 
 @contextmanager
@@ -160,6 +139,7 @@ def _control(session: Session) -> Iterator[JobControl]:
         yield jobs
 
 
+@app.command("add")
 @remote_command
 def add(
     session: Session,
@@ -205,6 +185,7 @@ def add(
         _show_states(session, control.add([new]))
 
 
+@app.command("ls")
 @remote_command
 def list_jobs(
     session: Session,
@@ -237,6 +218,7 @@ def list_jobs(
     session.show(Report(document_of(found), [job.job for job in found], lambda: blocks))
 
 
+@app.command("show")
 @remote_command
 def show(
     session: Session, job: Annotated[str, typer.Argument(metavar="JOB", help="A job id, such as 1042-0.")]
@@ -251,18 +233,21 @@ def show(
     session.show(Report(document, [job], lambda: _detail_lines(document)))
 
 
+@app.command("stop", asks=STOP_JOBS)
 @remote_command
 def stop(session: Session, jobs: JobsArgument) -> None:
     """Stop jobs."""
     _command(session, JobAction.STOP, jobs)
 
 
+@app.command("remove", asks=REMOVE_JOBS)
 @remote_command
 def remove(session: Session, jobs: JobsArgument) -> None:
     """Remove jobs."""
     _command(session, JobAction.REMOVE, jobs)
 
 
+@app.command("retry", asks=RETRY_JOBS)
 @remote_command
 def retry(session: Session, jobs: JobsArgument) -> None:
     """Retry jobs."""
@@ -271,6 +256,7 @@ def retry(session: Session, jobs: JobsArgument) -> None:
     _show_states(session, found, error)
 
 
+@app.command("queues")
 @remote_command
 def queues(session: Session) -> None:
     """List the queues with their jobs and limits."""
@@ -281,6 +267,7 @@ def queues(session: Session) -> None:
     session.show(Report(document_of(found), names, lambda: [Table(QUEUE_COLUMNS, rows)]))
 
 
+@app.command("set-queue")
 @remote_command
 def set_queue(
     session: Session,
@@ -334,6 +321,7 @@ def set_queue(
         _show_change(session, control.set_queue(settings), "is set")
 
 
+@app.command("remove-queue")
 @remote_command
 def remove_queue(session: Session, queue: QueueArgument) -> None:
     """Remove a queue. It finishes the jobs that it holds; new ones go to other queues."""
@@ -341,6 +329,7 @@ def remove_queue(session: Session, queue: QueueArgument) -> None:
         _show_change(session, control.remove_queue(queue), "is removed")
 
 
+@app.command("suspend", asks=SUSPEND_JOBS)
 @remote_command
 def suspend(
     session: Session,
@@ -355,6 +344,7 @@ def suspend(
     _show_change(session, changed, f"is suspended {until}")
 
 
+@app.command("resume")
 @remote_command
 def resume(session: Session, queue: QueueArgument) -> None:
     """End the suspension of a queue."""
@@ -362,6 +352,7 @@ def resume(session: Session, queue: QueueArgument) -> None:
         _show_change(session, control.resume(queue), "is resumed")
 
 
+@app.command("clear", asks=CLEAR_JOBS)
 @remote_command
 def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> None:
     """Drop all queued jobs of a queue."""
@@ -486,6 +477,7 @@ class MissedOption(enum.StrEnum):
     ALL = "all"
 
 
+@app.command("schedule")
 @remote_command
 def schedule(
     session: Session,
@@ -519,6 +511,7 @@ def schedule(
     session.show(Report(document_of(found), [name], lambda: [_next_line(found)]))
 
 
+@app.command("schedules")
 @remote_command
 def schedules(session: Session) -> None:
     """List schedules and their next due time."""
@@ -529,6 +522,7 @@ def schedules(session: Session) -> None:
     session.show(Report(document_of(found), [each.schedule for each in found], lambda: [table]))
 
 
+@app.command("fire")
 @remote_command
 def fire(session: Session, name: NameArgument) -> None:
     """Add the job of a schedule now; its next due time stays."""
@@ -538,6 +532,7 @@ def fire(session: Session, name: NameArgument) -> None:
     session.show(Report({"schedule": name, "job": added.job}, [added.job], lambda: [line]))
 
 
+@app.command("unschedule")
 @remote_command
 def unschedule(session: Session, name: NameArgument) -> None:
     """Remove a schedule. Jobs that it added stay."""

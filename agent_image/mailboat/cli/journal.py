@@ -39,20 +39,10 @@ _RETAINER_COLUMNS: Final = (
 
 TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("journal")
-    group.command("topics")(topics)
-    group.command("show")(show)
-    group.command("verify")(verify)
-    group.command("truncate")(truncate)
-    group.command("ensure")(ensure)
-    group.command("bench")(bench)
-    group.command("retention")(retention)
-    app.add_typer(group)
+app = command_group("journal")
 
 
+@app.command("topics")
 @remote_command
 def topics(session: Session) -> None:
     """List topics: offsets, messages, log id."""
@@ -78,6 +68,7 @@ def topics(session: Session) -> None:
     session.show(Report(document_of(found), [topic.name for topic in found], lambda: [Table(columns, rows)]))
 
 
+@app.command("show")
 @remote_command
 def show(
     session: Session,
@@ -117,6 +108,7 @@ def _records(archive: Archive, topic: TopicRole, offset: int | None, limit: int)
             return
 
 
+@app.command("verify")
 @remote_command
 def verify(
     session: Session,
@@ -148,6 +140,7 @@ def _verification(found: VerificationView) -> Report:
     )
 
 
+@app.command("truncate")
 @remote_command
 def truncate(
     session: Session,
@@ -190,6 +183,7 @@ def _remove_expired(session: Session, archive: Archive) -> None:
     session.show(Report(document_of(found), [], lambda: [f"{removed} removed"]))
 
 
+@app.command("ensure")
 @remote_command
 def ensure(
     session: Session,
@@ -220,6 +214,7 @@ def _checks_table(found: Sequence[TopicCheck]) -> Table:
     return Table([Column(title) for title in ("TOPIC", "STATE", "SETTING", "WAS", "WANTED")], rows)
 
 
+@app.command("bench")
 @remote_command
 def bench(
     session: Session,
@@ -265,6 +260,7 @@ def _latency_cells(latency: Latency) -> list[str]:
     return [f"{latency.p50_ms:.2f} ms", f"{latency.p99_ms:.2f} ms"]
 
 
+@app.command("retention")
 @remote_command
 def retention(
     session: Session,

@@ -34,15 +34,7 @@ from mailboat.publisher.publisher import own_roots
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A package: a FileVault zip, or a tree package.")]
 TypeOption = Annotated[PackageType, typer.Option("--type", help="The format to write.")]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("packages")
-    group.command("build")(build)
-    group.command("inspect")(inspect_package)
-    group.command("verify")(verify)
-    group.command("install")(install)
-    app.add_typer(group)
+app = command_group("packages")
 
 
 @contextmanager
@@ -59,6 +51,7 @@ def _package_files(session: Session) -> Iterator[PackageFiles]:
         yield PackageFiles(package_registry(namespaces_of(home.config)), workspace.limits, workspace.open_blob)
 
 
+@app.command("build")
 @command
 def build(
     session: Session,
@@ -121,6 +114,7 @@ def _all_of(source: Source) -> tuple[NodePath, ...]:
     return roots
 
 
+@app.command("inspect")
 @command
 def inspect_package(session: Session, file: FileArgument) -> None:
     """Show a package's format, id, properties, filter, namespaces and nodes."""
@@ -129,6 +123,7 @@ def inspect_package(session: Session, file: FileArgument) -> None:
     session.show(Report(_facts(file, facts), [str(file)], lambda: list(_facts_lines(file, facts))))
 
 
+@app.command("verify")
 @command
 def verify(session: Session, file: FileArgument) -> None:
     """Verify a package: read every byte as an import would. Changes nothing."""
@@ -143,6 +138,7 @@ def verify(session: Session, file: FileArgument) -> None:
     )
 
 
+@app.command("install")
 @command
 def install(
     session: Session,

@@ -6,7 +6,7 @@ A command's module is imported when the command is used; help and completion of 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +15,7 @@ from mailboat import __version__
 from mailboat.cli.help_page import COMMANDS, PAGE_WIDTH, PagedCommand, PagedGroup, PagedTyper
 from mailboat.cli.options import HomeOption, TokenFileOption, UrlOption, VerboseOption
 from mailboat.cli.session import Defaults, SharedOptions
-from mailboat.errors import MailboatError, UsageError
+from mailboat.errors import UsageError
 
 
 class _Unloaded(PagedCommand):
@@ -38,47 +38,34 @@ class ProgramGroup(PagedGroup):
         """As the framework, which calls it before it runs or completes a command."""
         name, found, rest = super().resolve_command(ctx, args)
         if isinstance(found, _Unloaded):
-            self.commands[str(found.name)] = found = _loaded(str(found.name))
+            known = str(found.name)
+            loaded: Any = typer.main.get_command(application_of([COMMANDS[known].module]))
+            self.commands[known] = found = loaded.commands[known]
         return name, found, rest
-
-
-def _loaded(name: str) -> Any:
-    app = new_application()
-    importlib.import_module(f"mailboat.cli.{COMMANDS[name].module}").register(app)
-    group: Any = typer.main.get_command(app)
-    return group.commands[name]
 
 
 def build_app() -> typer.Typer:
     """The application with all commands imported, for tests and generated pages."""
-    app = new_application()
-    for module in dict.fromkeys(entry.module for entry in COMMANDS.values()):
-        importlib.import_module(f"mailboat.cli.{module}").register(app)
-    return app
+    return application_of(dict.fromkeys(entry.module for entry in COMMANDS.values()))
 
 
 def run_application(arguments: Sequence[str], defaults: Defaults) -> int:
     """Run a command line; its exit code. Raises: KeyboardInterrupt; UsageError; as the command."""
-    program = typer.main.get_command(new_application())
+    program = typer.main.get_command(application_of(()))
     try:
         result = program.main(args=list(arguments), prog_name="mailboat", standalone_mode=False, obj=defaults)
     except typer.Abort as error:
         raise KeyboardInterrupt from error
     except typer.TyperException as error:
-        raise _usage_error(error) from error
+        path = getattr(getattr(error, "ctx", None), "command_path", "mailboat")
+        words = " ".join(error.format_message().split())
+        message = words.replace("': Value error, ", "': ")  # pydantic's prefix
+        raise UsageError(message or "invalid command line", next_step=f"{path} --help") from error
     return result if isinstance(result, int) else 0
 
 
-def _usage_error(error: typer.TyperException) -> MailboatError:
-    context = getattr(error, "ctx", None)
-    path = getattr(context, "command_path", "mailboat")
-    words = " ".join(error.format_message().split())
-    message = words.replace("': Value error, ", "': ")  # pydantic's prefix
-    return UsageError(message or "invalid command line", next_step=f"{path} --help")
-
-
-def new_application() -> typer.Typer:
-    """Return an application with its own options and without commands."""
+def application_of(modules: Iterable[str]) -> typer.Typer:
+    """The application with its own options and the commands of these modules."""
     app = PagedTyper(
         cls=ProgramGroup,
         name="mailboat",
@@ -87,6 +74,8 @@ def new_application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": PAGE_WIDTH},
     )
     app.callback()(before_command)
+    for module in modules:
+        app.add_typer(importlib.import_module(f"mailboat.cli.{module}").app)
     return app
 
 

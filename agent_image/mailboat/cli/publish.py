@@ -11,6 +11,7 @@ import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import OptionalPaths, PublisherOption, ShallowOption, content_paths, remote_command
 from mailboat.cli.output import Report, bytes_text, cause_text, count_text
 from mailboat.cli.publish_requests import RequestOptions, publish_through, unpublished_lines
@@ -68,15 +69,10 @@ class ContentOptions(NamedTuple):
         return first, content_paths(rest)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("plan")(plan)
-    app.command("publish")(publish)
-    app.command("delete")(delete)
-    app.command("invalidate")(invalidate)
-    app.command("ping")(ping)
+app = PagedTyper()
 
 
+@app.command("plan")
 @remote_command
 def plan(session: Session, selected: ContentOptions, publisher: PublisherOption = None) -> None:
     """Show what a publish would send, and the lag of subscribers. Changes nothing."""
@@ -149,6 +145,7 @@ def _replaced_lines(replaced: Sequence[FilterSet]) -> Iterator[str]:
         yield f"replaces {first}{more}: what subscribers have below and the source has not is removed{ruled}"
 
 
+@app.command("publish")
 @remote_command
 def publish(
     session: Session,
@@ -209,18 +206,21 @@ def _paths_of_agent(session: Session, selected: ContentOptions, verb: str) -> tu
     return content_paths(words)
 
 
+@app.command("delete")
 @remote_command
 def delete(session: Session, paths: Paths, delivery: RequestOptions) -> None:
     """Remove paths, with everything below them, from all subscribers."""
     _request(session, Action.DELETE, content_paths(paths), delivery)
 
 
+@app.command("invalidate")
 @remote_command
 def invalidate(session: Session, paths: Paths, delivery: RequestOptions) -> None:
     """Invalidate caches of these paths on all subscribers."""
     _request(session, Action.INVALIDATE, content_paths(paths), delivery)
 
 
+@app.command("ping")
 @remote_command
 def ping(session: Session, delivery: RequestOptions) -> None:
     """Send a test message that changes no content."""

@@ -53,18 +53,10 @@ _VERBS: Final = {"clearable": "clear", "removable": "remove"}
 
 _NOTHING = "nothing was dropped"
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("queues")
-    group.command("ls")(list_queues)
-    group.command("show")(show)
-    group.command("clear", help=DROP.help_of(clear.__doc__))(clear)
-    group.command("remove", help=DROP.help_of(remove.__doc__))(remove)
-    group.command("command")(command)
-    app.add_typer(group)
+app = command_group("queues")
 
 
+@app.command("ls")
 @remote_command
 def list_queues(session: Session, publisher: PackagePublisherOption = None) -> None:
     """List the queues of a publisher: one per subscriber, and its error queue if it has one."""
@@ -107,6 +99,7 @@ def _paths_text(item: QueueItemView) -> str:
     return f"{item.path} … {item.path_count} paths" if item.path_count > 1 else item.path
 
 
+@app.command("show")
 @remote_command
 def show(
     session: Session,
@@ -164,6 +157,7 @@ def _item_row(item: QueueItemView) -> list[str]:
     ]
 
 
+@app.command("clear", asks=DROP)
 @remote_command
 def clear(
     session: Session,
@@ -189,6 +183,7 @@ def clear(
     show_commands(session, [answer], wait)
 
 
+@app.command("remove", asks=DROP)
 @remote_command
 def remove(
     session: Session,
@@ -228,6 +223,7 @@ def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:
     return found[0].id
 
 
+@app.command("command")
 @remote_command
 def command(
     session: Session,

@@ -17,6 +17,7 @@ from mailboat.api.problems import TYPE_PREFIX, Problem, error_of
 from mailboat.api.records import document_of
 from mailboat.cli.config import configuration
 from mailboat.cli.confirmation import ask
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
@@ -44,13 +45,7 @@ _POLL_SECONDS: Final = 0.5
 _RESTART_SECONDS: Final = 60.0
 """An agent that stopped answering may be starting again, and its targets keep what was restored."""
 
-
-def register(group: typer.Typer) -> None:
-    """Add the commands to the group of content."""
-    group.command("snapshot")(snapshot)
-    group.command("restore", help=RESTORE.help_of(restore.__doc__))(restore)
-    group.command("snapshots")(snapshots)
-    group.command("restores")(restores)
+app = PagedTyper()
 
 
 TargetArgument = Annotated[
@@ -67,6 +62,7 @@ ConfigOption = Annotated[
 ]
 
 
+@app.command("snapshot")
 @remote_command
 def snapshot(
     session: Session,
@@ -100,6 +96,7 @@ def snapshot(
     session.show(_report(taken, place, f"{target}: snapshot {file}, at offset {taken.head.position.next_offset}"))
 
 
+@app.command("restore", asks=RESTORE)
 @remote_command
 def restore(
     session: Session,
@@ -143,6 +140,7 @@ def restore(
         _restore_file(session, request, into, config, is_checked=not any_journal)
 
 
+@app.command("snapshots")
 @remote_command
 def snapshots(
     session: Session,
@@ -178,6 +176,7 @@ def snapshots(
             session.note(f"{stored.snapshot} cannot be read: {stored.next_step}")
 
 
+@app.command("restores")
 @remote_command
 def restores(session: Session) -> None:
     """List the last restore into each target of the agent at --url."""

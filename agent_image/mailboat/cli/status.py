@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Output
 from mailboat.cli.session import Session
@@ -14,12 +15,10 @@ from mailboat.cli.status_board import status_report
 from mailboat.cli.status_selection import Order, StatusSelection
 from mailboat.clock import SystemClock
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("status")(status)
+app = PagedTyper()
 
 
+@app.command("status")
 @remote_command
 def status(
     session: Session,

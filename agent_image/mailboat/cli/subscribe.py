@@ -10,17 +10,16 @@ from typing import Annotated
 import typer
 
 from mailboat.cli.completion import subscriber_names
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import command
 from mailboat.cli.session import Session
 from mailboat.cli.subscriber_run import SubscriptionOptions, UntilOption, run_subscriber
 from mailboat.config.document import Expose
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("subscribe")(subscribe)
+app = PagedTyper()
 
 
+@app.command("subscribe")
 @command
 def subscribe(
     session: Session,

@@ -20,17 +20,10 @@ NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
 ]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("subscribers")
-    group.command("ls")(list_subscribers)
-    group.command("suspend", help=SUSPEND.help_of(suspend.__doc__))(suspend)
-    group.command("resume")(resume)
-    group.command("forget", help=FORGET.help_of(forget.__doc__))(forget)
-    app.add_typer(group)
+app = command_group("subscribers")
 
 
+@app.command("ls")
 @remote_command
 def list_subscribers(session: Session) -> None:
     """List the known subscribers: state, position, lag."""
@@ -41,6 +34,7 @@ def list_subscribers(session: Session) -> None:
     )
 
 
+@app.command("suspend", asks=SUSPEND)
 @remote_command
 def suspend(
     session: Session,
@@ -58,6 +52,7 @@ def suspend(
     show_commands(session, [answer], wait)
 
 
+@app.command("resume")
 @remote_command
 def resume(session: Session, name: NameArgument, wait: AnswerOption = 0.0) -> None:
     """Resume a subscriber's imports."""
@@ -66,6 +61,7 @@ def resume(session: Session, name: NameArgument, wait: AnswerOption = 0.0) -> No
     show_commands(session, [answer], wait)
 
 
+@app.command("forget", asks=FORGET)
 @remote_command
 def forget(session: Session, name: NameArgument) -> None:
     """Deregister a subscriber permanently."""

@@ -36,14 +36,10 @@ _BACKOFF = Backoff(1.0, 60.0)
 _EXIT_SECONDS = 15.0
 """After the deadline: calls get six seconds to stop, and an agent may not answer. Less than the margin of its pod."""
 
-
-def register(app: typer.Typer) -> None:
-    """Add the group."""
-    group = command_group("worker")
-    group.command("run")(run)
-    app.add_typer(group)
+app = command_group("worker")
 
 
+@app.command("run")
 @remote_command
 def run(
     session: Session,

@@ -36,6 +36,7 @@ from mailboat.cli.demo.processes import agent_command
 from mailboat.cli.demo.sample_site import write_site
 from mailboat.cli.demo.screen import screen_for
 from mailboat.cli.demo.source_copy import SkippedEntries, copy_content
+from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import command
 from mailboat.cli.output import Output, bytes_text, count_text
 from mailboat.cli.session import Session
@@ -67,12 +68,10 @@ _PORTS: Final = range(20_000, 28_000)
 _OF_A_PROCESS: Final = 32
 """Demos that search at the same time begin at different ports."""
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("demo")(demo)
+app = PagedTyper()
 
 
+@app.command("demo")
 @command
 def demo(
     session: Session,
