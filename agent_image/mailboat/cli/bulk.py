@@ -30,7 +30,7 @@ from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.section_keys import MEBIBYTE
 from mailboat.errors import BuildMissingError, UsageError
 from mailboat.model.identifiers import FileIdentity
-from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.paths import ROOT
 from mailboat.model.requests import BULK_CONTENT_BYTES, BULK_NODES
 from mailboat.publisher.publisher import replaced_roots
 
@@ -112,7 +112,7 @@ def plan(session: Session, cutting: CutOptions, source: SourceArgument, paths: R
     """Show how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
     collisions = NameCollisions()
     with closing(open_source(source, identity=cutting.file_identity)) as opened:
-        roots = outermost(_roots_of(source, paths))
+        roots = outermost(replaced_roots(opened, content_paths(paths or ()) or (ROOT,)))
         found = summary_of(cut_whole(opened, roots, _budget_of(cutting), collisions.watch), collisions)
     session.show(plan_report(found))
     _end_by_problems(found.problems)
@@ -270,12 +270,6 @@ def _setting_of(text: str) -> tuple[str, str]:
     if not equals or not key.startswith("spark."):
         raise UsageError(f"invalid --conf {text!r}: expected spark.KEY=VALUE")
     return key, value
-
-
-def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:
-    """What is meant: the paths that are given, else those of a FileVault filter, else all."""
-    with closing(open_source(source)) as opened:
-        return tuple(replaced_roots(opened, content_paths(paths or ()) or (ROOT,)))
 
 
 def _budget_of(cutting: CutOptions) -> Budget:

@@ -23,20 +23,16 @@ if TYPE_CHECKING:
 _SHOWN: Final = 20
 
 
-def _problem_lines(problems: Sequence[BuildProblem]) -> Iterator[str]:
+def _left_out_lines(problems: Sequence[BuildProblem]) -> Iterator[str]:
     if problems:
         yield f"left out, and not removed anywhere: {count_text(len(problems), 'path')}"
-    for problem in problems[:_SHOWN]:
-        yield f"  {problem.path}  {problem.name}: {problem.message}"
+    yield from _problem_lines(problems)
     if len(problems) > _SHOWN:
         yield f"  … {count_text(len(problems) - _SHOWN, 'more path')}"
 
 
-def _refused_lines(refused: Sequence[BuildProblem]) -> Iterator[str]:
-    if refused:
-        yield "disks that ignore case refuse, and so does a build with limits.refuse_collisions:"
-    for problem in refused[:_SHOWN]:
-        yield f"  {problem.path}  {problem.name}: {problem.message}"
+def _problem_lines(problems: Sequence[BuildProblem]) -> Iterator[str]:
+    return (f"  {problem.path}  {problem.name}: {problem.message}" for problem in problems[:_SHOWN])
 
 
 def _problem_documents(problems: Sequence[BuildProblem]) -> list[dict[str, str]]:
@@ -81,8 +77,10 @@ def _plan_blocks(found: CutSummary) -> Iterator[Block]:
         for package in found.largest
     ]
     yield Table(columns, rows, empty="nothing to build")
-    yield from _problem_lines(found.problems)
-    yield from _refused_lines(found.refused)
+    yield from _left_out_lines(found.problems)
+    if found.refused:
+        yield "disks that ignore case refuse, and so does a build with limits.refuse_collisions:"
+    yield from _problem_lines(found.refused)
 
 
 def build_report(report: BuildReport, figures: Sequence[StageFigures], start_seconds: float | None = None) -> Report:
@@ -111,19 +109,14 @@ def _build_lines(report: BuildReport, figures: Sequence[StageFigures], start_sec
         times.append(f"{seconds_text(start_seconds)} of it to start Spark")
     if times:
         yield f"  time      {', '.join(times)}"
-    skews = _skews(figures)
-    if skews:
-        yield f"  skew      {skews}"
-    yield from _problem_lines(report.problems)
-
-
-def _skews(figures: Sequence[StageFigures]) -> str:
     worst: dict[str, StageFigures] = {}
     for figure in figures:
         if figure.name not in worst or figure.skew > worst[figure.name].skew:
             worst[figure.name] = figure
-    parts = (f"{name} {one.skew:.1f} over {count_text(one.tasks, 'task')}" for name, one in worst.items())
-    return ", ".join(parts)
+    skews = [f"{name} {stage.skew:.1f} over {count_text(stage.tasks, 'task')}" for name, stage in worst.items()]
+    if skews:
+        yield f"  skew      {', '.join(skews)}"
+    yield from _left_out_lines(report.problems)
 
 
 def status_report(found: Sequence[BuildView], unfinished: Sequence[Build] = ()) -> Report:

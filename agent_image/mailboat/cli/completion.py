@@ -55,6 +55,11 @@ def subscriber_names(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
+SubscriberArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
+]
+
+
 def publisher_names(context: typer.Context, incomplete: str) -> list[str]:
     """The publishers, for completion."""
     try:

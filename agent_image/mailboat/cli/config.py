@@ -44,7 +44,10 @@ def check(
         session.note(f"warning: {warning}")
     document = shown_document(home.config)
     if session.output is Output.TABLE:
-        sys.stdout.write(f"# {where} {_verdict(home.config)}\n")
+        agents, summary = home.config.agents, summary_of(home.config)
+        can_run = bool(agents.publishers or agents.subscribers)
+        verdict = f"can be run: {summary}" if can_run else f"is valid: {summary}; `mailboat agent run` needs agents"
+        sys.stdout.write(f"# {where} {verdict}\n")
     output = Output.YAML if session.output is Output.TABLE else session.output
     show(Report(document, [where], list), output)
 
@@ -91,12 +94,6 @@ def _renamed(config: Config, name: str) -> Config:
         raise UsageError(f"--subscriber names the only subscriber, but the configuration has {len(subscribers)}")
     agents = replace(config.agents, subscribers=(replace(subscribers[0], name=parse_agent_name(name)),))
     return replace(config, agents=agents)
-
-
-def _verdict(config: Config) -> str:
-    if config.agents.publishers or config.agents.subscribers:
-        return f"can be run: {summary_of(config)}"
-    return f"is valid: {summary_of(config)}; `mailboat agent run` needs agents"
 
 
 def summary_of(config: Config) -> str:

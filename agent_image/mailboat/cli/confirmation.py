@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
 from mailboat.cli.error_report import DECLINED_EXIT_CODE
 from mailboat.errors import UsageError
 from mailboat.printable import printable
+
+SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def ask(question: str, declined: str, *, is_sure: bool) -> None:

@@ -17,6 +17,7 @@ from mailboat.cli.output import Output, Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import Column, Table
 from mailboat.composition.source_openers import open_source
+from mailboat.content.binaries import binaries_of
 from mailboat.content.differences import Difference, differences
 from mailboat.content.digest import source_digest
 from mailboat.content.port import Source
@@ -74,8 +75,8 @@ def _level(nodes: Any, root: NodePath) -> Any:
 
 def node_document(node: Node) -> dict[str, Any]:
     """A node for a list."""
-    sizes = [value.length_bytes for prop in node.properties for value in prop.values if isinstance(value, Binary)]
-    return {"path": node.path, "type": node.primary_type, "bytes": sum(sizes), "properties": len(node.properties)}
+    size = sum(binary.length_bytes for binary in binaries_of(node))
+    return {"path": node.path, "type": node.primary_type, "bytes": size, "properties": len(node.properties)}
 
 
 @app.command("cat")
@@ -164,14 +165,12 @@ def diff(
         | ({"prefixes": list(change.details)} if change.kind == "namespaces" else {})
         for change in shown
     ]
+    total = count_text(len(shown), "difference") if shown else "no difference"
     session.show(
         Report(
             {"differences": rows, "complete": is_complete},
             [change.path for change in shown],
-            lambda: [
-                *map(_difference_line, shown),
-                _difference_text(len(shown), is_complete=is_complete),
-            ],
+            lambda: [*map(_difference_line, shown), total if is_complete else f"{total} shown, more left out: see --limit"],
         )
     )
     if found:
@@ -182,12 +181,6 @@ def _difference_line(change: Difference) -> str:
     if change.kind == "namespaces":
         return f"{SIGNS['changed']} namespaces of {', '.join(change.details)}"
     return f"{SIGNS[change.kind]} {change.path}"
-
-
-def _difference_text(count: int, *, is_complete: bool) -> str:
-    if not is_complete:
-        return f"{count_text(count, 'difference')} shown, more left out: see --limit"
-    return count_text(count, "difference") if count else "no difference"
 
 
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}

@@ -11,7 +11,7 @@ from mailboat.api.confirmations import REDRIVE
 from mailboat.api.control import Control, error_pages
 from mailboat.api.records import GivenUpView, document_of
 from mailboat.cli.command_results import AnswerOption, show_commands
-from mailboat.cli.completion import subscriber_names
+from mailboat.cli.completion import SubscriberArgument, subscriber_names
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Report, count_text, time_text
@@ -32,11 +32,6 @@ COLUMNS: Final = (
     Column("PATHS"),
     Column("ERROR", can_fold=True),
 )
-
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
-]
-OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", help="Offset of the package, see `errors ls`.")]
 
 app = command_group("errors")
 
@@ -67,7 +62,11 @@ def list_errors(
 
 @app.command("show")
 @remote_command
-def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
+def show(
+    session: Session,
+    name: SubscriberArgument,
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="Offset of the package, see `errors ls`.")],
+) -> None:
     """Show one package of an error queue with the traceback of its failure."""
     with session.control() as control:
         one = _entry(control, name, offset)
@@ -96,7 +95,7 @@ def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
 @remote_command
 def redrive(
     session: Session,
-    name: NameArgument,
+    name: SubscriberArgument,
     offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Offsets of the packages.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All entries that `errors ls NAME` lists.")] = False,
     wait: AnswerOption = 0.0,
@@ -145,14 +144,10 @@ def row_of(one: GivenUpView) -> list[str]:
         str(one.offset),
         _status_text(one),
         ABSENT if one.attempts is None else str(one.attempts),
-        _paths_text(one),
+        " ".join(one.paths[:2]) + (" …" if max(len(one.paths), one.path_count) > 2 else ""),
         ABSENT if one.error is None else f"{one.error.code}: {one.error.message}",
     ]
 
 
 def _status_text(one: GivenUpView) -> str:
     return _KINDS.get(one.kind) or f"given up {time_text(one.given_up_at) or ''}".rstrip()
-
-
-def _paths_text(one: GivenUpView) -> str:
-    return " ".join(one.paths[:2]) + (" …" if max(len(one.paths), one.path_count) > 2 else "")

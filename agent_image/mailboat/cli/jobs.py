@@ -19,7 +19,7 @@ from mailboat.api.confirmations import CLEAR_JOBS, REMOVE_JOBS, RETRY_JOBS, STOP
 from mailboat.api.job_control import JobControl, JobFilter
 from mailboat.api.job_views import JobQueueView, JobScheduleView, JobStateView, JobView, QueueChangeView
 from mailboat.api.records import document_of
-from mailboat.cli.confirmation import ask
+from mailboat.cli.confirmation import SureOption, ask
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import duration_text, parse_duration_ms, remote_command
 from mailboat.cli.output import Report, count_text, seconds_text, time_text
@@ -119,7 +119,6 @@ QueueKindOption = Annotated[
     ),
 ]
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name.")]
-SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 app = command_group("jobs")
 
@@ -508,7 +507,10 @@ def schedule(
     wanted = Schedule(name, NewJob(parse_topic(topic), os.fsencode(data), key=key), *times, MissedFirings[missed.name])
     with _control(session) as control:
         found = control.set_schedule(wanted)
-    session.show(Report(document_of(found), [name], lambda: [_next_line(found)]))
+    line = f"schedule {name} is next due at {time_text(found.next_at)}"
+    if found.next_at is None:  # set again after its only due time
+        line = f"schedule {name} has ended"
+    session.show(Report(document_of(found), [name], lambda: [line]))
 
 
 @app.command("schedules")
@@ -556,9 +558,3 @@ def _when(schedule: JobScheduleView) -> str:
     if schedule.cron:
         return f"{schedule.cron} {schedule.zone}"
     return "once" if schedule.every_seconds is None else f"every {duration_text(schedule.every_seconds)}"
-
-
-def _next_line(schedule: JobScheduleView) -> str:
-    if schedule.next_at is None:  # set again after its only due time
-        return f"schedule {schedule.schedule} has ended"
-    return f"schedule {schedule.schedule} is next due at {time_text(schedule.next_at)}"

@@ -13,14 +13,13 @@ from mailboat.api.archive import (
     JournalFigures,
     Latency,
     RecordView,
-    RetainerView,
     RetentionView,
     TopicCheck,
     VerificationView,
 )
 from mailboat.api.orders import BenchOrder
 from mailboat.api.records import document_of
-from mailboat.cli.confirmation import ask
+from mailboat.cli.confirmation import SureOption, ask
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text, time_text
@@ -146,7 +145,7 @@ def truncate(
     session: Session,
     before: Annotated[int | None, typer.Option("--before", min=0, help="First offset to keep.")] = None,
     expired: Annotated[bool, typer.Option("--expired", help="Remove what is older than the retention.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: SureOption = False,
     topic: TopicOption = TopicRole.PACKAGE,
 ) -> None:
     """Remove the oldest messages. Lists the subscribers that would lose packages, and asks first."""
@@ -154,7 +153,11 @@ def truncate(
         raise UsageError("specify --before OFFSET or --expired")
     with session.archive() as archive:
         if before is None:
-            _remove_expired(session, archive)
+            cleaned = archive.remove_expired()
+            if cleaned.automatic:
+                session.note("this log applies retention itself; the topics have the configured limits")
+            removed = count_text(cleaned.removed, "message")
+            session.show(Report(document_of(cleaned), [], lambda: [f"{removed} removed"]))
             return
         planned = archive.truncate(topic.value, before)
         if planned.before != before:
@@ -173,14 +176,6 @@ def truncate(
         f"oldest {found.earliest_offset}, next {found.next_offset}",
     ]
     session.show(Report(document_of(found), [found.topic], lambda: lines))
-
-
-def _remove_expired(session: Session, archive: Archive) -> None:
-    found = archive.remove_expired()
-    if found.automatic:
-        session.note("this log applies retention itself; the topics have the configured limits")
-    removed = count_text(found.removed, "message")
-    session.show(Report(document_of(found), [], lambda: [f"{removed} removed"]))
 
 
 @app.command("ensure")
@@ -269,7 +264,16 @@ def retention(
     """Show the subscribers that hold packages back, and the first offset that retention by consumption keeps."""
     with session.archive() as archive:
         found = archive.retention(is_applied=apply)
-    rows = [_retainer_row(subscriber, found.next_offset) for subscriber in found.subscribers]
+    rows = [
+        (
+            subscriber.name,
+            "always: durable" if subscriber.durable else "while it is alive",
+            str(subscriber.next_offset),
+            str(found.next_offset - subscriber.next_offset) if subscriber.next_offset < found.next_offset else ABSENT,
+            f"{seconds_text(subscriber.silent_seconds)} ago",
+        )
+        for subscriber in found.subscribers
+    ]
     table = Table(_RETAINER_COLUMNS, rows, empty="no subscriber is known")
     session.show(Report(document_of(found), [str(found.head)], lambda: [*_retention_lines(found), table]))
 
@@ -287,14 +291,3 @@ def _retention_lines(found: RetentionView) -> Iterator[str]:
         yield f"dropped    {name}: silent for too long, deregistered"
     if not found.enabled:
         yield "config     retention.consumption.policy is off: agents do not apply this automatically"
-
-
-def _retainer_row(one: RetainerView, next_offset: int) -> list[str]:
-    held = next_offset - one.next_offset
-    return [
-        one.name,
-        "always: durable" if one.durable else "while it is alive",
-        str(one.next_offset),
-        str(held) if held > 0 else ABSENT,
-        f"{seconds_text(one.silent_seconds)} ago",
-    ]

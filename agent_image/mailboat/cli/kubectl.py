@@ -185,7 +185,8 @@ def ask(arguments: Sequence[str]) -> int:
         command = _checked(given.command)
         if any(word in _HELP for word in command):
             return main(command)
-        return _ask_agent(kubectl_with(given), given.publisher, command)
+        with forwarded_agent(kubectl_with(given), given.publisher) as (url, token), _readable(token) as file:
+            return main(["--url", url, "--token-file", file, *command])
     except MailboatError as error:
         print_error(error, sys.stderr, is_verbose=current_settings().is_verbose)
         return error.exit_code
@@ -220,11 +221,6 @@ def token_secret(publisher: Mapping[str, Any]) -> str:
     """The Secret with the API token of a Publisher: the named one, else the operator's."""
     named = publisher["spec"].get("http", {}).get("tokenSecretRef", {}).get("name")
     return str(named or f"{publisher['metadata']['name']}-token")
-
-
-def _ask_agent(kubectl: Kubectl, wanted: str | None, command: Sequence[str]) -> int:
-    with forwarded_agent(kubectl, wanted) as (url, token), _readable(token) as file:
-        return main(["--url", url, "--token-file", file, *command])
 
 
 @contextmanager

@@ -57,7 +57,12 @@ def main(arguments: Sequence[str]) -> int:
     """
     defaults = Defaults()
     try:
-        code = _invoke(arguments, defaults)
+        _refuse_empty(arguments)
+        code = run_quickly(arguments)
+        if code is None:
+            from mailboat.cli.program import run_application  # with the framework
+
+            code = run_application(arguments, defaults)
         sys.stdout.flush()
     except MailboatError as error:
         print_error(error, sys.stderr, is_verbose=_is_verbose(defaults), is_coloured=_is_coloured())
@@ -80,16 +85,6 @@ def main(arguments: Sequence[str]) -> int:
         except OSError:
             leave_stream(sys.stderr)
     return code
-
-
-def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
-    _refuse_empty(arguments)
-    code = run_quickly(arguments)
-    if code is not None:
-        return code
-    from mailboat.cli.program import run_application  # with the framework
-
-    return run_application(arguments, defaults)
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:

@@ -109,13 +109,10 @@ def content_paths(texts: Iterable[str]) -> tuple[NodePath, ...]:
         UsageError: One is empty, as an unset variable of a shell gives it: that must not be taken for the root.
         PathRefusedError: A path is malformed.
     """
-    return tuple(map(_content_path, texts))
-
-
-def _content_path(text: str) -> NodePath:
-    if not text:
+    given = tuple(texts)
+    if "" in given:
         raise UsageError("a path is empty", next_step="write / when the root is meant")
-    return parse_path("/" + text.strip("/"))
+    return tuple(parse_path("/" + text.strip("/")) for text in given)
 
 
 def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
@@ -149,7 +146,11 @@ def _declared(function: Callable[Concatenate[Session, P], None], *, is_remote: b
             leave_broken_pipe()
             raise typer.Exit(BROKEN_PIPE_EXIT_CODE) from error
 
-    shared = [_parameter("context", typer.Context), *own.parameters(), *_shared(is_remote=is_remote)]
+    shared = [_parameter("context", typer.Context), *own.parameters()]
+    shared += [_parameter("output", OutputOption, Output.TABLE), _parameter("home", HomeOption, None)]
+    if is_remote:
+        shared += [_parameter("url", UrlOption, None), _parameter("token_file", TokenFileOption, None)]
+    shared.append(_parameter("verbose", VerboseOption, False))
     run.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]  # what inspect.signature reads first
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in shared}
     return run
@@ -177,15 +178,6 @@ class _Own:
         """The values with each set made of its fields."""
         sets = {name: kind(**{field: values[field] for field in kind._fields}) for name, kind in self._sets.items()}
         return {**{parameter.name: values[parameter.name] for parameter in self._plain}, **sets}
-
-
-def _shared(*, is_remote: bool) -> Iterator[inspect.Parameter]:
-    yield _parameter("output", OutputOption, Output.TABLE)
-    yield _parameter("home", HomeOption, None)
-    if is_remote:
-        yield _parameter("url", UrlOption, None)
-        yield _parameter("token_file", TokenFileOption, None)
-    yield _parameter("verbose", VerboseOption, False)
 
 
 def _parameter(name: str, annotation: object, default: object = inspect.Parameter.empty) -> inspect.Parameter:

@@ -93,7 +93,8 @@ def _plan_report(
     unpublished: Unpublished | None,
     members: Sequence[SubscriberStatusView],
 ) -> Report:
-    replaced = [] if owned is None else [filter_set for filter_set in owned.sets if _is_replaced(filter_set)]
+    sets = () if owned is None else owned.sets
+    replaced = [each for each in sets if each.mode is ImportMode.REPLACE and not each.is_shallow]
     document = {
         "packages": found.packages,
         "nodes": found.nodes,
@@ -131,10 +132,6 @@ def _lag_text(lag: int | None) -> str:
     if lag is None:
         return "no position"
     return f"{count_text(lag, 'package')} behind" if lag else "up to date"
-
-
-def _is_replaced(one: FilterSet) -> bool:
-    return one.mode is ImportMode.REPLACE and not one.is_shallow
 
 
 def _replaced_lines(replaced: Sequence[FilterSet]) -> Iterator[str]:

@@ -71,7 +71,9 @@ def published_lines(packages: Sequence[DistributionView]) -> Iterator[str]:
         yield "nothing to publish"
     for package in packages:
         remark = "published before, nothing sent" if package.repeated else _figures_text([package])
-        line = f"{package.package_id}  offset {package.offset}  {request_text(_action_text(package), package.paths)}"
+        first = " ".join(package.paths[:3])
+        paths = f"{first} … {len(package.paths)} paths" if len(package.paths) > 3 else first
+        line = f"{package.package_id}  offset {package.offset}  {_action_text(package)} {paths}".rstrip()
         yield f"{line}  {remark}" if remark else line
     if len(packages) > 1:
         yield f"{count_text(len(packages), 'package')} in total: {_figures_text(packages) or 'no content'}"
@@ -111,17 +113,6 @@ def _figures_text(packages: Sequence[DistributionView]) -> str:
     figures += [f"{bytes_text(content)} content"] if content else []
     figures += [f"{bytes_text(sent)} {'package' if len(packages) == 1 else 'packages'}"] if sent else []
     return ", ".join(figures)
-
-
-def request_text(action: str, paths: Sequence[str]) -> str:
-    """What was asked for; TEST names no path."""
-    return f"{action} {paths_text(paths)}".rstrip()
-
-
-def paths_text(paths: Sequence[str]) -> str:
-    """The first paths of a request, and how many there are."""
-    first = " ".join(paths[:3])
-    return f"{first} … {len(paths)} paths" if len(paths) > 3 else first
 
 
 class RequestOptions(NamedTuple):

@@ -13,7 +13,7 @@ from mailboat.api.control import Control
 from mailboat.api.records import QueueItemView, QueuePage, QueueView, document_of
 from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import queue_names
-from mailboat.cli.confirmation import ask
+from mailboat.cli.confirmation import SureOption, ask
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import PackagePublisherOption, remote_command
 from mailboat.cli.output import Report, bytes_text, cause_text, count_text, time_text
@@ -26,7 +26,6 @@ QueueArgument = Annotated[
     str,
     typer.Argument(metavar="QUEUE", help="A subscriber's name, or a queue's full name.", autocompletion=queue_names),
 ]
-SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 LIST_COLUMNS: Final = (
     Column("QUEUE"),
     Column("STATE", style=state_style),
@@ -199,16 +198,11 @@ def remove(
     name = session.default_publisher(publisher)
     with session.control() as control:
         ids = [_item_id(control, name, queue, text) for text in items]
-        question = DROP.question(packages=_dropped_text(ids), publisher=name, subscriber=queue)
-        ask(question, _NOTHING, is_sure=yes)
+        offsets = {parse_entry_id(identifier).offset for identifier in ids}
+        what = f"{'the package at' if len(offsets) == 1 else 'all packages up to'} offset {max(offsets)}"
+        ask(DROP.question(packages=what, publisher=name, subscriber=queue), _NOTHING, is_sure=yes)
         answer = control.remove(name, queue, ids, wait)
     show_commands(session, [answer], wait)
-
-
-def _dropped_text(ids: Sequence[str]) -> str:
-    """What a removal of these items drops: of several, all up to the last one. Raises: UsageError."""
-    offsets = {parse_entry_id(identifier).offset for identifier in ids}
-    return f"{'the package at' if len(offsets) == 1 else 'all packages up to'} offset {max(offsets)}"
 
 
 def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:

@@ -76,7 +76,7 @@ class Session(Frozen):
     def control(self, workspace: Workspace | None = None) -> Iterator[Control]:
         """The verbs, answered by the agent at the URL, else by the home itself, which may be open."""
         if self.url is not None:
-            with closing(self._client(self.url)) as client:
+            with self.agent(self.url) as client:
                 yield client
             return
         from mailboat.control.service import ControlService
@@ -97,7 +97,7 @@ class Session(Frozen):
             phases: Receives the progress of storing a snapshot of a home.
         """
         if self.url is not None:
-            with closing(self._client(self.url)) as client:
+            with self.agent(self.url) as client:
                 yield client
             return
         from mailboat.control.journal_archive import JournalArchive
@@ -108,13 +108,10 @@ class Session(Frozen):
     @contextmanager
     def agent(self, url: str) -> Iterator[HttpControl]:
         """The agent at the URL."""
-        with closing(self._client(url)) as client:
-            yield client
-
-    def _client(self, url: str) -> HttpControl:
         from mailboat.api.client import HttpControl
 
-        return HttpControl(url, self.token)
+        with closing(HttpControl(url, self.token)) as client:
+            yield client
 
     def default_publisher(self, given: str | None) -> str:
         """Whose queues and packages a command means."""
@@ -155,7 +152,6 @@ class Defaults:
     """The options before the command's name; those behind it win. One per process, made by `main`."""
 
     def __init__(self) -> None:
-        """Nothing given."""
         self.given = SharedOptions()
 
     def take(self, given: SharedOptions) -> None:

@@ -49,12 +49,13 @@ class StatusSelection:
 
     def applied(self, view: StatusView) -> StatusView:
         """The status with the selected subscribers only, in order."""
-        return replace(
-            view,
-            subscribers=tuple(
-                ordered([subscriber for subscriber in view.subscribers if self._has(subscriber)], self.order)
-            ),
-        )
+        wanted = self.wanted.lower()
+        found = [
+            each
+            for each in view.subscribers
+            if any(wanted in text.lower() for text in (each.name, each.state, each.error.code if each.error else ""))
+        ]
+        return replace(view, subscribers=tuple(ordered(found, self.order)))
 
     def pressed(self, key: str) -> StatusSelection:
         """The selection after a key."""
@@ -86,10 +87,6 @@ class StatusSelection:
         if key in _DELETE:
             return replace(self, typed=typed[:-1])
         return replace(self, typed=(typed + key)[:_LONGEST_FILTER]) if key.isprintable() else self
-
-    def _has(self, one: SubscriberStatusView) -> bool:
-        texts = (one.name, one.state, "" if one.error is None else one.error.code)
-        return any(self.wanted.lower() in text.lower() for text in texts)
 
 
 def _after(order: Order) -> Order:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mailboat.cli.completion import subscriber_names
+from mailboat.cli.completion import SubscriberArgument
 from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import command
 from mailboat.cli.session import Session
@@ -23,9 +23,7 @@ app = PagedTyper()
 @command
 def subscribe(
     session: Session,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
-    ],
+    name: SubscriberArgument,
     into: Annotated[
         str | None,
         typer.Option(

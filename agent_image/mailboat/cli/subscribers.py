@@ -9,16 +9,12 @@ import typer
 from mailboat.api.confirmations import FORGET, SUSPEND
 from mailboat.api.records import document_of
 from mailboat.cli.command_results import AnswerOption, show_commands
-from mailboat.cli.completion import subscriber_names
+from mailboat.cli.completion import SubscriberArgument
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import parse_duration_ms, remote_command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import subscriber_table
-
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
-]
 
 app = command_group("subscribers")
 
@@ -38,7 +34,7 @@ def list_subscribers(session: Session) -> None:
 @remote_command
 def suspend(
     session: Session,
-    name: NameArgument,
+    name: SubscriberArgument,
     duration: Annotated[
         str | None,
         typer.Option("--for", metavar="DURATION", help="Resume after this time, such as 1h. Default: when resumed."),
@@ -54,7 +50,7 @@ def suspend(
 
 @app.command("resume")
 @remote_command
-def resume(session: Session, name: NameArgument, wait: AnswerOption = 0.0) -> None:
+def resume(session: Session, name: SubscriberArgument, wait: AnswerOption = 0.0) -> None:
     """Resume a subscriber's imports."""
     with session.control() as control:
         answer = control.resume(name, wait)
@@ -63,7 +59,7 @@ def resume(session: Session, name: NameArgument, wait: AnswerOption = 0.0) -> No
 
 @app.command("forget", asks=FORGET)
 @remote_command
-def forget(session: Session, name: NameArgument) -> None:
+def forget(session: Session, name: SubscriberArgument) -> None:
     """Deregister a subscriber permanently."""
     with session.control() as control:
         found = control.forget(name)

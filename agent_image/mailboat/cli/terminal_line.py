@@ -64,15 +64,10 @@ class TerminalLine:
     """The line that the cursor is in."""
 
     def __init__(self, into: TextIO) -> None:
-        """Show nothing yet."""
         self._into = into
-        self._is_terminal = into.isatty()
-        self._is_shown = False
-
-    @property
-    def is_terminal(self) -> bool:
+        self.is_terminal: Final = into.isatty()
         """Whether a person may see the line."""
-        return self._is_terminal
+        self._is_shown = False
 
     def can_show(self) -> bool:
         """Whether the line is ours now: a shell may move the process to the background and back."""
