@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mailboat.cli.progress_line import progress_text
+from mailboat.cli.subscriber_run import progress_text
 from mailboat.cli.subscriber_run import progress_document
 from mailboat.config.document import Expose
 from mailboat.content.port import Target

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.cli.demo.configurations import CHECK, DemoSetting, write_configurations
+from mailboat.cli.demo.processes import CHECK, DemoSetting, write_configurations
 from mailboat.cli.demo.demo_command import is_enter_pressed
 from mailboat.cli.demo.demo_state import (
     AUTHOR,

@@ -6,7 +6,7 @@ import io
 import os
 
 import pytest
-from mailboat.cli.progress_line import ProgressLine, progress_text
+from mailboat.cli.subscriber_run import ProgressLine, progress_text
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics

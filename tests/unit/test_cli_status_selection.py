@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mailboat.api.records import CauseView, JournalView, StatusView, SubscriberStatusView
-from mailboat.cli.status_selection import Order, StatusSelection
+from mailboat.cli.status_board import Order, StatusSelection
 
 FULL = CauseView("StorageFull", "no space left on device")
 FLEET = (

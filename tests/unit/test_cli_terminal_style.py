@@ -16,7 +16,7 @@ from mailboat.cli.distributions import waited_or_seen
 from mailboat.cli.events import coloured_line
 from mailboat.cli.output import blocks_text
 from mailboat.cli.session import Session
-from mailboat.cli.status_selection import StatusSelection
+from mailboat.cli.status_board import StatusSelection
 from mailboat.cli.status_watch import TerminalWatch
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.maintenance.blob_sweep import SweepStep

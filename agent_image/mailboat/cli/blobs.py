@@ -87,7 +87,6 @@ class SweepLine:
     """Progress of a sweep in one terminal line: blobs, bytes and, if known, the time left."""
 
     def __init__(self, into: TextIO, clock: Clock) -> None:
-        """Show nothing yet."""
         self._line = TerminalLine(into)
         self._clock = clock
         self._phase = ""

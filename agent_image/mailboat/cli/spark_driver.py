@@ -41,7 +41,6 @@ class BulkProgress:
     """Shows the stages of a build. See `mailboat.bulk.build_reports.Progress`."""
 
     def __init__(self, into: TextIO, clock: Clock) -> None:
-        """Show nothing yet."""
         self._into = into
         self._clock = clock
         self._line = TerminalLine(into)
@@ -103,7 +102,6 @@ class SparkDriver:
     """
 
     def __init__(self, runner: StageRunner) -> None:
-        """Nothing runs yet."""
         self.runner = runner
 
     def build(

@@ -26,7 +26,7 @@ from mailboat.cli.output import Block, blocks_text, seconds_text, show_next
 from mailboat.cli.session import Session
 from mailboat.cli.signals import exit_at
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
-from mailboat.cli.status_selection import StatusSelection
+from mailboat.cli.status_board import StatusSelection
 from mailboat.clock import Clock
 from mailboat.errors import RetryableError
 from mailboat.printable import printable

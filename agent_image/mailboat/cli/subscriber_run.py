@@ -1,4 +1,9 @@
-"""Runs a subscriber from the command line: what was asked for and remembered, signals, progress, the last word."""
+"""Runs a subscriber from the command line: what was asked for and remembered, signals, progress, the last word.
+
+Progress for people is one line that changes in place, or plain lines where there is no terminal. In the background of
+a terminal (`mailboat subscribe … &`) it is quiet, but for trouble: the line belongs to others. Written without rich,
+which costs more to import than a restart with nothing to do.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,18 @@ import json
 import os
 import signal
 import sys
+import threading
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from mailboat.agent.subscriber_process import SubscriberProcess, Subscription, unknown_publishers
-from mailboat.cli.output import Output, Report, cause_text, count_text
-from mailboat.cli.progress_line import ProgressLine
+from mailboat.cli.output import Output, Report, bytes_text, cause_text, count_text, seconds_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
-from mailboat.clock import SystemClock
+from mailboat.cli.terminal_line import TerminalLine
+from mailboat.clock import Clock, SystemClock
 from mailboat.composition.configured_roots import configured_roots
 from mailboat.composition.home import Home, RegisteredSubscriber
 from mailboat.composition.places import absolute_target
@@ -30,17 +37,106 @@ from mailboat.errors import (
     StopError,
     UsageError,
 )
-from mailboat.model.identifiers import AgentName, parse_agent_name
+from mailboat.model.identifiers import parse_agent_name
+from mailboat.printable import printable
 from mailboat.subscriber.subscriber import Until
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from mailboat.agent.pool_member import PoolMemberProcess
     from mailboat.composition.workspace import Workspace
     from mailboat.config.document import Expose
-    from mailboat.model.messages import BulkPart
     from mailboat.subscriber.figures import SubscriberStatistics
+
+_IMPORTING: Final = "importing"
+_TICK_SECONDS: Final = 1.0
+
+
+class ProgressLine:
+    """Shows snapshots of a subscriber: on a terminal all, elsewhere one per change of state."""
+
+    def __init__(self, name: str, into: TextIO, clock: Clock) -> None:
+        self._name = name
+        self._into = into
+        self._clock = clock
+        self._line = TerminalLine(into)
+        self._state = ""
+        self._began: tuple[float, int] | None = None
+        self._lock = threading.Lock()  # the thread that ticks shows the line too
+        self._shown: tuple[float, str] | None = None
+        self._ended = threading.Event()
+        if self._line.is_terminal:
+            threading.Thread(target=self._tick, name="progress", daemon=True).start()
+
+    def __call__(self, statistics: SubscriberStatistics) -> None:
+        """Show a snapshot."""
+        text = progress_text(self._name, statistics)
+        if self._line.can_show():
+            seconds_left = self._seconds_left(statistics)
+            shown = text if seconds_left is None else f"{text}  ETA {seconds_text(seconds_left)}"
+            is_busy = statistics.phase == _IMPORTING
+            with self._lock:
+                self._shown = (self._clock.monotonic(), shown) if is_busy else None
+                self._line.show(shown)
+            return
+        state = f"{statistics.phase} {statistics.attempts} {statistics.failed} {_redrive_texts(statistics)}"
+        is_trouble = statistics.failed or statistics.still_given_up or statistics.cause is not None
+        # In the background of a terminal the shell and its user write: only trouble is worth a line among theirs.
+        if state == self._state or (self._line.is_terminal and not is_trouble):
+            return
+        self._state = state
+        self._into.write(f"{printable(text)}\n")
+        self._into.flush()
+
+    def _tick(self) -> None:
+        """A transaction can take long, and says nothing before it is committed: show that time passes."""
+        while not self._ended.wait(_TICK_SECONDS):
+            with self._lock:
+                if self._shown is not None and not self._ended.is_set():
+                    since, text = self._shown
+                    self._line.show(f"{text}  {seconds_text(self._clock.monotonic() - since)}")
+
+    def _seconds_left(self, statistics: SubscriberStatistics) -> float | None:
+        """How long it still takes at the pace since it was last caught up; None where none is known."""
+        if statistics.next_offset is None or not statistics.lag_offsets:
+            self._began = None  # the pace of what comes next is measured from its beginning, not over idle hours
+            return None
+        now = self._clock.monotonic()
+        if self._began is None:
+            self._began = now, statistics.next_offset
+        seconds, done = now - self._began[0], statistics.next_offset - self._began[1]
+        return seconds / done * statistics.lag_offsets if done > 0 and seconds > 0 else None
+
+    def end(self) -> None:
+        """Leave the line, so that what follows stands below it."""
+        self._ended.set()
+        with self._lock:
+            self._line.clear()
+
+
+def progress_text(name: str, statistics: SubscriberStatistics) -> str:
+    """One line that says where a subscriber is."""
+    position = "-" if statistics.next_offset is None else str(statistics.next_offset)
+    end = "" if statistics.log_next_offset is None else f"/{statistics.log_next_offset}"
+    parts = [f"{name}  {statistics.phase:<9}  {position}{end}", f"{statistics.imported} imported"]
+    parts += [bytes_text(statistics.content_bytes)] if statistics.content_bytes else []
+    build = statistics.build
+    parts += [f"{build.build_id} {build.sequence + 1:,} of {build.total:,}"] if build is not None else []
+    parts += ["readers wait for its end"] if statistics.held_back else []
+    parts += [f"{statistics.failed} given up"] if statistics.failed else []
+    parts += _redrive_texts(statistics)
+    parts += [f"attempt {statistics.attempts} failed"] if statistics.attempts else []
+    cause = statistics.cause
+    parts += [cause_text(cause)] if cause is not None else []
+    return "  ".join(parts)
+
+
+def _redrive_texts(statistics: SubscriberStatistics) -> list[str]:
+    texts = [f"{statistics.redriven} re-driven"] if statistics.redriven else []
+    texts += [f"{statistics.still_given_up} still given up"] if statistics.still_given_up else []
+    return texts
+
 
 _GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalShorterError, FollowWidenedError)
 """States that a person may go on over."""
@@ -82,7 +178,8 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
     with session.workspace() as workspace:
         known = _known(workspace.home, asked)
         subscription = _subscription(workspace, known, asked)
-        listener = _listener(session, known.name)
+        line = ProgressLine(known.name, sys.stderr, SystemClock()) if session.output is not Output.JSON else None
+        listener: Callable[[SubscriberStatistics], None] = line or partial(_write_progress, known.name)
         process: SubscriberProcess | PoolMemberProcess
         if subscription.delivery is Delivery.SHARED:
             from mailboat.agent.pool_member import PoolMemberProcess  # with the engine of jobs
@@ -102,11 +199,13 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
                 _add_ways_out(error, subscription, workspace)
                 raise
             finally:
-                if isinstance(listener, ProgressLine):
-                    listener.end()
+                if line is not None:
+                    line.end()
     if session.output is not Output.JSON:  # there the last line said it all
         session.show(_report(subscription, found))
-        _tell_passed_over(session, passed_over)
+        if passed_over:
+            named = ", ".join(passed_over[:_NAMED]) + (", …" if len(passed_over) > _NAMED else "")
+            session.note(f"packages of publishers that are not followed were skipped: {named}")
     # After the report, so that Ctrl-C shows it and keeps its exit code.
     if signal.SIGINT in received:
         raise KeyboardInterrupt
@@ -122,12 +221,6 @@ def _warn_of_unknown(session: Session, unknown: Sequence[str], known: Collection
         session.note(
             "  packages of publishers that are not followed are skipped, and stay missing if those are followed later"
         )
-
-
-def _tell_passed_over(session: Session, passed_over: Sequence[str]) -> None:
-    if passed_over:
-        named = ", ".join(passed_over[:_NAMED]) + (", …" if len(passed_over) > _NAMED else "")
-        session.note(f"packages of publishers that are not followed were skipped: {named}")
 
 
 def _add_ways_out(error: StopError, subscription: Subscription, workspace: Workspace) -> None:
@@ -207,19 +300,10 @@ def _subscription(workspace: Workspace, known: RegisteredSubscriber, asked: Subs
     )
 
 
-def _listener(session: Session, name: AgentName) -> _JsonLines | ProgressLine:
-    return _JsonLines(name) if session.output is Output.JSON else ProgressLine(name, sys.stderr, SystemClock())
-
-
-class _JsonLines:
+def _write_progress(name: str, statistics: SubscriberStatistics) -> None:
     """Progress for programs: one JSON object a line on standard output, the last one when it has stopped."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, statistics: SubscriberStatistics) -> None:
-        sys.stdout.write(json.dumps(progress_document(self._name, statistics), ensure_ascii=False) + "\n")
-        sys.stdout.flush()
+    sys.stdout.write(json.dumps(progress_document(name, statistics), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, Any]:
@@ -231,7 +315,9 @@ def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, 
         "state": str(statistics.phase),
         "position": statistics.next_offset,
         "lag": statistics.lag_offsets,
-        "build": None if build is None else build_document(build),
+        "build": None
+        if build is None
+        else {"id": build.build_id, "imported": build.sequence + 1, "total": build.total},
         "held_back": statistics.held_back,
         "imported": statistics.imported,
         "failed": statistics.failed,
@@ -244,11 +330,6 @@ def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, 
         "attempts": statistics.attempts,
         "error": None if cause is None else {"code": cause.code, "message": cause.message, "path": cause.path},
     }
-
-
-def build_document(build: BulkPart) -> dict[str, Any]:
-    """Progress of the current bulk build."""
-    return {"id": build.build_id, "imported": build.sequence + 1, "total": build.total}
 
 
 def _report(subscription: Subscription, found: SubscriberStatistics) -> Report:

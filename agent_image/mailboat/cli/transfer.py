@@ -18,7 +18,6 @@ class TransferProgress:
     """The progress of one command; a context manager. rich is imported only where a person can see it."""
 
     def __init__(self, into: TextIO) -> None:
-        """Show nothing yet."""
         self._into = into
         self._progress: Progress | None = None
         self._task: TaskID | None = None

@@ -13,17 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mailboat.api.control import Control
-from mailboat.api.records import (
-    CommandView,
-    DistributionView,
-    QueueItemView,
-    StatusView,
-)
+from mailboat.api.records import CommandView, DistributionView, QueueItemView, StatusView
 from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, MISTAKE_ID
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.processes import EventPipe
 from mailboat.clock import Clock
-from mailboat.errors import DemoFailedError, QueueMissingError, RetryableError
+from mailboat.errors import QueueMissingError, RetryableError
 from mailboat.model.requests import DistributionRequest, parse_request
 
 _POLL_SECONDS: Final = 0.25
@@ -67,7 +62,6 @@ class DemoRequests:
     """Asks the API in threads of its own."""
 
     def __init__(self, control: Control, events: EventPipe, clock: Clock) -> None:
-        """Nothing is asked before `start`."""
         self._control = control
         self._events = events
         self._clock = clock
@@ -76,7 +70,7 @@ class DemoRequests:
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=work, name=f"demo-{name}", daemon=True)
-            for name, work in (("asks", self._run), ("polls", self._poll))
+            for name, work in (("asks", self._ask), ("polls", self._poll))
         ]
 
     def start(self) -> None:
@@ -118,7 +112,7 @@ class DemoRequests:
                 self._clock.wait(self._stopping, error.retry_after_seconds or _PAUSE_SECONDS)
         return self._control.distribute(AUTHOR, request)
 
-    def _run(self) -> None:
+    def _ask(self) -> None:
         while (work := self._todo.get()) is not None:
             self._report(work)
 
@@ -141,8 +135,3 @@ class DemoRequests:
             found = error
         if found is not None:
             self._events.put(found)
-
-
-def refused_answer(answer: CommandView) -> DemoFailedError:
-    """Golden would not drop the package, or did not say so in time."""
-    return DemoFailedError(f"golden did not drop the package: {answer.state}", output=answer.message)

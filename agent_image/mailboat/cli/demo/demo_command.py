@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from mailboat.api.client import HttpControl
-from mailboat.cli.demo.configurations import KINDS, DemoSetting, configuration_file, write_configurations
+from mailboat.cli.demo.processes import KINDS, DemoSetting, configuration_file, write_configurations
 from mailboat.cli.demo.demo_run import DemoPlan, DemoRun
 from mailboat.cli.demo.demo_state import (
     AUTHOR,
@@ -30,7 +30,7 @@ from mailboat.cli.demo.demo_state import (
     SubscriberProgress,
     processes_of,
 )
-from mailboat.cli.demo.outcome import DemoOutcome, Held, held_by, next_lines, outcome_report
+from mailboat.cli.demo.outcome import DemoOutcome, held_by, next_lines, outcome_report
 from mailboat.cli.demo.portions import Survey, cut, survey
 from mailboat.cli.demo.processes import agent_command
 from mailboat.cli.demo.sample_site import write_site
@@ -106,7 +106,9 @@ def demo(
     if source is not None and not source.is_dir():
         raise SourceMissingError(f"{source} is not a directory", next_step="mailboat demo DIRECTORY")
     storage = {} if config is None else _storage(config)
-    stays = _is_watched(session) if stay is None else stay
+    # a person is there who sees the dashboard's address and can end the demo
+    is_watched = session.output is Output.TABLE and is_in_foreground(sys.stdin) and sys.stdout.isatty()
+    stays = is_watched if stay is None else stay
     seconds = (_WATCHED_SECONDS if stays else _SECONDS) if seconds is None else seconds
     path = session.home_path if session.is_home_given else session.home_path / "demo"
     if source is not None and source.resolve().is_relative_to(path.resolve()):
@@ -199,7 +201,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> D
     folder, skipped = copy_content(source, home.path / "source")
     with closing(open_source(str(folder))) as opened:
         found = survey(opened.walk(ROOT))
-        expected = held_by(opened)
+    expected = held_by(str(folder))
     if not found.nodes:
         raise UsageError(f"{source} holds nothing to publish", next_step="mailboat demo DIRECTORY")
     agents = _agents(home.path, options.subscribers)
@@ -207,7 +209,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> D
     write_configurations(setting, agents)
     screen = screen_for(sys.stdout if session.output is Output.TABLE else sys.stderr)
     with closing(screen), HttpControl(f"http://127.0.0.1:{setting.port}") as control:
-        for line in [*_opening_lines(source, found, options.subscribers, home.path), *_skipped_lines(skipped)]:
+        for line in _opening_lines(source, found, skipped, options.subscribers, home.path):
             screen.say(line)
         screen.say(f"Watch it in a browser once author is up: {control.url}/")
         screen.say("")
@@ -215,7 +217,9 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> D
         plan = DemoPlan(
             home=home.path,
             portions=portions,
-            mistake=_heaviest(found),
+            mistake=max(found.top.children.values(), key=lambda branch: branch.weight).path
+            if found.top.children
+            else ROOT,
             agents=agents,
             pace_seconds=options.seconds / max(1, len(portions)),
             block_seconds=_WATCHED_BLOCK_SECONDS if options.stays else BLOCK_SECONDS,
@@ -225,7 +229,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> D
         run = DemoRun(plan, screen, SystemClock())
         can_press = is_in_foreground(sys.stdin)
         with run.play() as state:
-            held = {follower.name: _held_by_target(follower.target) for follower in state.followers}
+            held = {follower.name: held_by(follower.target) for follower in state.followers}
             is_embedded = not options.storage
             outcome = DemoOutcome(state, found, folder, home.path, control.url, expected, held, is_embedded)
             stays = options.stays and outcome.is_equal
@@ -245,16 +249,6 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> D
     return outcome
 
 
-def _held_by_target(target: str) -> Held:
-    with closing(open_source(target)) as opened:
-        return held_by(opened)
-
-
-def _is_watched(session: Session) -> bool:
-    """Whether a person is there who sees the dashboard's address and can end the demo."""
-    return session.output is Output.TABLE and is_in_foreground(sys.stdin) and sys.stdout.isatty()
-
-
 def is_enter_pressed() -> bool:
     """Whether a line came from the terminal, or the terminal is gone."""
     if not select.select([sys.stdin], [], [], 0)[0]:
@@ -267,17 +261,11 @@ def is_enter_pressed() -> bool:
 def _free_port() -> int:
     """Return a free port of this machine: the API's address must be known before and after the run."""
     first = os.getpid() * _OF_A_PROCESS % len(_PORTS)
-    found: int = next(port for port in (*_PORTS[first:], *_PORTS[:first]) if _is_free(port))
-    return found
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
+    for port in (*_PORTS[first:], *_PORTS[:first]):
+        with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+            return port
+    raise UsageError(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are in use")
 
 
 def _agents(home: Path, subscribers: int) -> list[DemoProcess]:
@@ -296,21 +284,13 @@ def _agents(home: Path, subscribers: int) -> list[DemoProcess]:
     return [DemoProcess(AUTHOR), *groups]
 
 
-def _heaviest(found: Survey) -> str:
-    """The part of the tree whose loss would hurt most: what is deleted by mistake."""
-    return max(found.top.children.values(), key=lambda one: one.weight).path if found.top.children else ROOT
-
-
-def _opening_lines(source: Path, found: Survey, subscribers: int, home: Path) -> list[str]:
+def _opening_lines(source: Path, found: Survey, skipped: SkippedEntries, subscribers: int, home: Path) -> list[str]:
     size = f"{count_text(found.files, 'file')}, {bytes_text(found.content_bytes)}"
     lines = [f"Publishing {source} ({size})", f"to {count_text(subscribers, 'subscriber')} through {home}"]
     if subscribers > 1:
         lines.append(f"golden checks each package first; up to {MEMBERS} of the others share a process")
-    return [*lines, ""]
-
-
-def _skipped_lines(skipped: SkippedEntries) -> list[str]:
-    if not skipped.count:
-        return []
-    title = f"  {count_text(skipped.count, 'entry')} left out that content can't hold, such as:"
-    return [title, *(f"    {example}" for example in skipped.examples), ""]
+    lines.append("")
+    if skipped.count:
+        lines.append(f"  {count_text(skipped.count, 'entry')} left out that content can't hold, such as:")
+        lines += [*(f"    {example}" for example in skipped.examples), ""]
+    return lines

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mailboat.api.control import Control
 from mailboat.api.records import QueueItemView
-from mailboat.cli.demo.api_calls import Cleared, DemoRequests, Erred, Published, Seen, refused_answer
+from mailboat.cli.demo.api_calls import Cleared, DemoRequests, Erred, Published, Seen
 from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, DemoState, MistakenDelete, NextStep, decide_steps
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.processes import Child, Ended, EventPipe, Ready
@@ -62,7 +62,6 @@ class DemoRun:
     """One run."""
 
     def __init__(self, plan: DemoPlan, screen: Screen, clock: Clock) -> None:
-        """Nothing happens before `play`."""
         self._plan = plan
         self._screen = screen
         self._clock = clock
@@ -85,7 +84,14 @@ class DemoRun:
         with ExitStack() as ends:
             ends.callback(self._stop_children)
             try:
-                self._play_story()
+                while not self._state.is_done:
+                    self._state.pass_time(self._clock.monotonic() - self._began)
+                    for step, agent in list(decide_steps(self._state)):
+                        self._perform(step, agent)
+                    self._process_events()
+                    self._screen.update(self._state)
+                    if self._clock.monotonic() - self._moved > STANDSTILL_SECONDS:
+                        raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
             finally:
                 self._requests.stop()
             yield self._state
@@ -100,14 +106,6 @@ class DemoRun:
             if isinstance(received, Ended) and self._children.get(received.child.name) is received.child:
                 del self._children[received.child.name]
                 self._report(received.child.name, f"ended with exit code {received.exit_code}")
-
-    def _play_story(self) -> None:
-        while not self._state.is_done:
-            self._act()
-            self._process_events()
-            self._screen.update(self._state)
-            if self._clock.monotonic() - self._moved > STANDSTILL_SECONDS:
-                raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
 
     def _report(self, name: str, text: str) -> None:
         """Print an event that stays on the screen."""
@@ -139,8 +137,8 @@ class DemoRun:
                 self._state.err(view.package_id)
                 self._report(AUTHOR, f"{view.action} {self._plan.mistake}, by mistake")
             case Cleared(answer):
-                if answer.state != _DONE:
-                    raise refused_answer(answer)
+                if answer.state != _DONE:  # it refused, or did not answer in time
+                    raise DemoFailedError(f"golden did not drop the package: {answer.state}", output=answer.message)
                 self._state.clear()
                 self._report(
                     GOLDEN, f"{count_text(answer.removed or 0, 'package')} dropped through the API (queues remove)"
@@ -197,17 +195,17 @@ class DemoRun:
         waiting = f"; {others} wait behind it" if others else ""
         self._report(GOLDEN, f"BLOCKED: its check refuses {item.action} {item.path}{waiting}")
 
-    def _act(self) -> None:
-        self._state.pass_time(self._clock.monotonic() - self._began)
-        for step, agent in list(decide_steps(self._state)):
-            self._perform(step, agent)
-
     def _perform(self, step: NextStep, agent: DemoProcess) -> None:
         match step:
             case NextStep.START | NextStep.RESTART:
-                self._start(agent)
+                command = self._plan.command(agent.name)
+                with _interrupts_deferred():
+                    self._children[agent.name] = Child(self._plan.home, agent.name, command, self._events)
+                agent.start()
             case NextStep.KILL:
-                self._kill(agent)
+                self._state.kill(agent)
+                self._children.pop(agent.name).kill()
+                self._report(agent.name, f"killed (SIGKILL) with {count_text(len(agent.followers), 'subscriber')}")
             case _ if not self._is_asking:
                 self._is_asking = True
                 self._ask(step)
@@ -219,17 +217,6 @@ class DemoRun:
             self._requests.err(self._plan.mistake)
         elif self._blocked is not None:
             self._requests.drop(self._blocked)
-
-    def _start(self, agent: DemoProcess) -> None:
-        command = self._plan.command(agent.name)
-        with _interrupts_deferred():
-            self._children[agent.name] = Child(self._plan.home, agent.name, command, self._events)
-        agent.start()
-
-    def _kill(self, agent: DemoProcess) -> None:
-        self._state.kill(agent)
-        self._children.pop(agent.name).kill()
-        self._report(agent.name, f"killed (SIGKILL) with {count_text(len(agent.followers), 'subscriber')}")
 
     def _stop_children(self) -> None:
         """SIGTERM for all. Raises: DemoFailedError where one does not end well, unless something failed already."""

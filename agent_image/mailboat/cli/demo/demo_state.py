@@ -242,7 +242,8 @@ def decide_steps(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:
         yield NextStep.ERR, author
     elif state.published < state.portions and state.seconds >= state.published * state.pace_seconds:
         yield NextStep.PUBLISH, author
-    if state.mistake is MistakenDelete.BLOCKING and _has_been_seen(state):
+    since = state.blocked_at_seconds  # people are to see the block
+    if state.mistake is MistakenDelete.BLOCKING and since is not None and state.seconds - since >= state.block_seconds:
         yield NextStep.CLEAR, author
     yield from _steps_of_the_victim(state)
 
@@ -253,11 +254,6 @@ def _is_start_due(agent: DemoProcess, state: DemoState) -> bool:
     if agent.is_late:
         return state.published >= state.portions * 3 // 4
     return agent is author or author.is_ready
-
-
-def _has_been_seen(state: DemoState) -> bool:
-    since = state.blocked_at_seconds
-    return since is not None and state.seconds - since >= state.block_seconds
 
 
 def _steps_of_the_victim(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:

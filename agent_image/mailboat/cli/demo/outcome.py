@@ -7,17 +7,18 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboat.cli.demo.configurations import configuration_file
+from mailboat.cli.demo.processes import configuration_file
 from mailboat.cli.demo.demo_state import AUTHOR, MISTAKE_ID, DemoState, SubscriberProgress
 from mailboat.cli.demo.portions import Survey, binary_bytes
 from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text
 from mailboat.cli.tables import Column, Table
+from mailboat.composition.source_openers import open_source
 from mailboat.content.digest import TreeHash
-from mailboat.content.port import Source
 from mailboat.model.paths import ROOT
 from mailboat.wire.node_bodies import node_digest
 
@@ -65,12 +66,13 @@ class DemoOutcome:
         return [name for name, one in self.held.items() if one.digest != self.expected.digest]
 
 
-def held_by(source: Source) -> Held:
-    """Digest and size of a tree, read from the first byte to the last."""
+def held_by(location: str) -> Held:
+    """Digest and size of a source or target, read from the first byte to the last."""
     total, count = TreeHash(), 0
-    for node in source.walk(ROOT):
-        total.add(node.path, node_digest(node))
-        count += binary_bytes(node)
+    with closing(open_source(location)) as source:
+        for node in source.walk(ROOT):
+            total.add(node.path, node_digest(node))
+            count += binary_bytes(node)
     return Held(total.digest(), count)
 
 

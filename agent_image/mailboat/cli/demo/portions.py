@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mailboat.model.nodes import Binary, Node
+from mailboat.content.binaries import binaries_of
+from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath, name_of, parent_of
 
 MAX_PATHS: Final = 400
@@ -70,7 +71,7 @@ def survey(nodes: Iterable[Node]) -> Survey:
 
 def binary_bytes(node: Node) -> int:
     """Bytes of a node's binaries."""
-    return sum(value.length_bytes for prop in node.properties for value in prop.values if isinstance(value, Binary))
+    return sum(binary.length_bytes for binary in binaries_of(node))
 
 
 def _add_up(known: dict[NodePath, WeighedNode], bytes_per_node: int) -> None:

@@ -1,6 +1,7 @@
 """The processes of the demo: real `mailboat agent run` children that say on a pipe when they are ready.
 
-Threads of its own watch each child and put events into one queue; nothing else is shared.
+Each has a configuration file, as a user would write it: no more than differs from defaults. Threads of its own watch
+each child and put events into one queue; nothing else is shared.
 """
 
 from __future__ import annotations
@@ -12,12 +13,79 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
+import yaml
+
+from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, SubscriberProgress
 from mailboat.composition.environment import child_environment
+
+ANNOUNCE_SECONDS: Final = 0.5
+"""How often positions are announced, so that bars move; ten seconds are enough in production."""
+
+KINDS: Final = ("sqlite", "files", "generations")
+CHECK: Final = (
+    "sh",
+    "-c",
+    """if grep -q '"action": "DELETE"'; then echo 'a delete needs a person'; exit 1; fi""",
+)
+"""Golden's check of every package: a hook that gets it as JSON, and refuses deletes by its exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSetting:
+    """What all processes share.
+
+    Attributes:
+        folder: The home: the state of all processes, and their configuration files.
+        source: What the publisher publishes.
+        port: Where the publisher's API listens.
+        storage: The `journal` and `blobs` sections of every configuration; none are the embedded ones of the home.
+    """
+
+    folder: Path
+    source: Path
+    port: int
+    storage: dict[str, Any]
+
+
+def write_configurations(setting: DemoSetting, agents: Sequence[DemoProcess]) -> None:
+    """Write a configuration for each process into the home: all that `agent run --config FILE` needs."""
+    for agent in agents:
+        text = yaml.safe_dump(_document(setting, agent), sort_keys=False, allow_unicode=True, width=100)
+        configuration_file(setting.folder, agent.name).write_text(
+            f"# made by `mailboat demo`\n{text}", encoding="utf-8"
+        )
+
+
+def configuration_file(folder: Path, name: str) -> Path:
+    """Where the configuration of a process is."""
+    return folder / f"{name}.yaml"
+
+
+def _document(setting: DemoSetting, agent: DemoProcess) -> dict[str, Any]:
+    shared: dict[str, Any] = {**setting.storage, "logs": {"level": "warning"}}
+    if agent.name == AUTHOR:
+        return {
+            **shared,
+            "http": {"port": setting.port},
+            "agents": {"publishers": [{"name": AUTHOR, "source": str(setting.source.absolute())}]},
+        }
+    subscriber: dict[str, Any] = {"announce_seconds": ANNOUNCE_SECONDS}
+    if agent.name == GOLDEN:  # it never gives a package up: a person decides
+        subscriber |= {"max_retries": None, "longest_pause_seconds": 1.0}
+    subscribers = [_subscriber(follower) for follower in agent.followers]
+    return {**shared, "http": {"port": 0}, "subscriber": subscriber, "agents": {"subscribers": subscribers}}
+
+
+def _subscriber(follower: SubscriberProgress) -> dict[str, Any]:
+    if follower.name == GOLDEN:
+        return {"name": GOLDEN, "target": follower.target, "editable": True, "hooks": {"before": list(CHECK)}}
+    return {"name": follower.name, "target": follower.target, "staging": {"golden": GOLDEN}}
+
 
 _ERROR_LINES: Final = 12
 _STOP_SECONDS: Final = 40.0
@@ -60,14 +128,11 @@ class Child:
             text=True,
         )
         self._threads = [
-            self._listens(self._receive, self._process.stdout),
-            self._listens(self._note, self._process.stderr),
+            threading.Thread(target=listen, args=(pipe,), name=f"demo-{name}", daemon=True)
+            for listen, pipe in ((self._receive, self._process.stdout), (self._note, self._process.stderr))
         ]
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+        for thread in self._threads:
+            thread.start()
 
     def kill(self) -> None:
         """SIGKILL: no chance to tidy up."""
@@ -93,11 +158,6 @@ class Child:
     def last_words(self) -> str:
         """What it wrote to standard error last."""
         return "\n".join(self._errors)
-
-    def _listens(self, listen: Callable[[IO[str]], None], pipe: IO[str] | None) -> threading.Thread:
-        thread = threading.Thread(target=listen, args=(pipe,), name=f"demo-{self.name}", daemon=True)
-        thread.start()
-        return thread
 
     def _receive(self, pipe: IO[str]) -> None:
         with pipe:

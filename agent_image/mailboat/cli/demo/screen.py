@@ -46,7 +46,6 @@ class LineScreen:
     """For pipes and logs: what happens, and where every process is at each quarter of the way."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Nothing shown yet."""
         self._stream = stream
         self._shown: dict[str, int] = {}
 
@@ -103,12 +102,8 @@ def _bars(agent: DemoProcess, state: DemoState) -> str:
     width = (BARS_WIDTH + 1) // len(positions) - 1
     if width < _SHORTEST_BAR:
         return "".join(_COLUMN[_eighths(position, state.total, 1)] for position in positions)[:BARS_WIDTH]
-    return " ".join(_bar(position, state.total, width) for position in positions)
-
-
-def _bar(done: int, total: int, width: int) -> str:
-    full, part = divmod(_eighths(done, total, width), 8)
-    return ("█" * full + (_BAR[part] if part else "")).ljust(width, "·")
+    filled = [divmod(_eighths(position, state.total, width), 8) for position in positions]
+    return " ".join(("█" * full + (_BAR[part] if part else "")).ljust(width, "·") for full, part in filled)
 
 
 def _eighths(done: int, total: int, width: int) -> int:
