@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 from mailboat.agent.command_hooks import CommandHook, Hooks
-from mailboat.agent.hook_watch import HookWatch
+from mailboat.agent.command_hooks import HookWatch
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import HooksConfig, SubscriberConfig
 from mailboat.errors import ProcessorFailedError, RetryableError, StorageFullError
@@ -197,7 +197,7 @@ def test_only_what_is_configured_is_a_hook() -> None:
 
 _KILLED = """
 import sys
-from mailboat.agent.hook_watch import HookWatch
+from mailboat.agent.command_hooks import HookWatch
 from mailboat.agent.command_hooks import Hooks
 from mailboat.clock import SystemClock
 from mailboat.config.document import HooksConfig
@@ -252,7 +252,7 @@ def test_a_watch_that_was_killed_is_replaced_with_the_next_hook() -> None:
 
 
 def test_a_watch_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mailboat.agent.hook_watch._CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr("mailboat.agent.command_hooks._CLOSE_SECONDS", 0.05)
     watch = HookWatch()
     watch.prepare()
     process = watch._process

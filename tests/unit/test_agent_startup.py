@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mailboat.agent.health import AgentView
-from mailboat.agent.startup import Startup
+from mailboat.agent.process import Startup
 from mailboat.config.document import AgentsConfig, PublisherAgentConfig, SubscriberAgentConfig
 from mailboat.errors import BlobStoreUnavailableError, JournalUnavailableError, MailboatError, SecretMissingError
 from mailboat.testing.clocks import ManualClock, SkippingClock

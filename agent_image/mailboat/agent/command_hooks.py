@@ -6,8 +6,8 @@ A command gets one JSON object, and nothing of the package's content:
      "action": "ADD", "paths": ["/site"], "deep_paths": ["/site"]}
 
 An exit code other than 0, and running longer than allowed, are failures; the command is then ended with all that it
-started, and so it is when the agent is killed. What it prints is discarded, but for the last line, which stands in
-the error. Used by `agent/subscriber_process.py`.
+started, and so it is when the agent is killed (`HookWatch`). What it prints is discarded, but for the last line, which
+stands in the error. Used by `agent/subscriber_process.py`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from mailboat.agent.hook_watch import HookWatch
 from mailboat.clock import Clock, Deadline
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.errors import ProcessorFailedError, RetryableError
@@ -33,6 +35,101 @@ from mailboat.workers import heartbeat
 
 if TYPE_CHECKING:
     from mailboat.config.document import HooksConfig
+
+_LOG: Final = logging.getLogger(__name__)
+_CLOSE_SECONDS: Final = 5.0
+_PROGRAM: Final = """
+import os, signal, sys
+running = set()
+for line in sys.stdin.buffer:
+    number = int(line[1:])
+    running.add(number) if line[:1] == b"+" else running.discard(number)
+for group in running:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+"""
+
+
+class HookWatch:
+    """Process that kills running hooks if the agent dies. Safe to use from several threads.
+
+    An agent that gets SIGKILL can end nothing any more, and a hook that goes on would meet the hook of the next start.
+    The kernel's own signal for this (`PR_SET_PDEATHSIG`) reaches the command itself only, not what that has started,
+    and has to be set between fork and exec, where a process with threads must run nothing. So the watch learns of every
+    hook through a pipe; when the pipe ends while hooks run, it kills their process groups. One for a subscriber, from
+    its first hook on.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._running: set[int] = set()
+
+    def prepare(self) -> None:
+        """A hook is about to be started: the watch is there before it."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._start()
+
+    def began(self, group: int) -> None:
+        """A hook runs, in the process group of that number."""
+        with self._lock:
+            # added before the pipe is written: a restarted watch gets every group of this set from `_start`
+            self._running.add(group)
+            if not self._send(f"+{group}"):
+                self._start()
+
+    def ended(self, group: int) -> None:
+        """It has ended, with all that is known of it."""
+        with self._lock:
+            self._running.discard(group)
+            self._send(f"-{group}")
+
+    def close(self) -> None:
+        """End the watch. No hook may run any more."""
+        with self._lock:
+            self._end()
+
+    def _start(self) -> None:
+        """Start the watch, or another one after one that was killed."""
+        self._end()
+        # -I ignores PYTHON* variables and the user's site-packages, -S skips `site`: the start takes milliseconds
+        command = [sys.executable, "-I", "-S", "-c", _PROGRAM]
+        nowhere = subprocess.DEVNULL
+        try:
+            # own session: a signal to the agent's process group (Ctrl-C) must not end the watch before the agent
+            self._process = subprocess.Popen(  # noqa: S603  # our own program
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+            )
+        except OSError as error:
+            _LOG.warning("hooks are not watched, and would go on if this process were killed: %s", error)
+        for group in self._running:
+            self._send(f"+{group}")
+
+    def _end(self) -> None:
+        """End the process: its pipe ends."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(_CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _send(self, line: str) -> bool:
+        """Write a line to the watch; whether its pipe took it."""
+        if self._process is None or self._process.stdin is None:
+            return False
+        try:
+            self._process.stdin.write(f"{line}\n".encode())
+        except OSError:
+            return False
+        return True
+
 
 # a stop or the time limit is noticed so much later at most
 _POLL_SECONDS: Final = 0.2

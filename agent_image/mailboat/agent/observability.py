@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Final
@@ -33,7 +32,6 @@ from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.telemetry.disk_space import DiskSpace, WrittenPath
 from mailboat.telemetry.event_delivery import (
     DeliveryPorts,
-    DeliveryStatistics,
     EventDelivery,
     EventReceiver,
     EventSender,
@@ -161,7 +159,7 @@ class Observability:
                 source = JobEvents(workspace.journal, selected, JOB_TOPIC)
             ports = DeliveryPorts(workspace.journal, memory, self._clock, source, sender)
             delivery = EventDelivery(receiver, ports)
-            meter.watch_receiver(receiver.name, partial(_statistics_of, delivery))
+            meter.watch_receiver(receiver.name, lambda delivery=delivery: delivery.statistics)
             delivery.start()  # before the first event is raised: it sends what comes from now on
             self._running.append(delivery)
         self._start_job_events(settings, workspace, memory)
@@ -235,10 +233,6 @@ _STATES: Final = frozenset({*SubscriberPhase, *Absence, WITHOUT_STATE})
 
 def _is_for(chosen: EventFilterConfig, publisher: str, *, is_first: bool) -> bool:
     return is_first if chosen.jobs else not chosen.publishers or publisher in chosen.publishers
-
-
-def _statistics_of(delivery: EventDelivery) -> DeliveryStatistics:
-    return delivery.statistics
 
 
 def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -> Iterator[FleetFigures]:

@@ -124,7 +124,6 @@ class OwnSubscribers:
     def __init__(
         self, workspace: Workspace, agents: Sequence[tuple[SubscriberAgentConfig, SubscriberTask]], clock: Clock
     ) -> None:
-        """Read nothing yet."""
         self._workspace = workspace
         self._agents = agents
         self._clock = clock

@@ -1,5 +1,7 @@
 """What `mailboat agent run` runs: the publishers and subscribers of a configuration, as threads of one process.
 
+`Startup` starts them, and retries while brokers or bucket do not answer.
+
 A subscriber that stops in a named state does not take the others along: it is shown as stopped, the process is not
 ready, and its exit code shows it in the end. When no agent is left that runs, the process exits. On a stop request,
 everything ends within one deadline. The HTTP server stands above and is not known here; it shows `liveness` and
@@ -15,6 +17,7 @@ that was given this clock is watched from its beginning to its end.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,23 +32,22 @@ from mailboat.agent.pool_member import PoolMemberProcess
 from mailboat.agent.restores import SnapshotRestores
 from mailboat.agent.subscriber_process import Listener, SubscriberProcess, subscription_of, unknown_publishers
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
-from mailboat.clock import Clock, Deadline, SystemClock
+from mailboat.clock import Backoff, Clock, Deadline, SystemClock
 from mailboat.composition.configured_jobs import job_rules
 from mailboat.composition.home import RegisteredSubscriber
 from mailboat.composition.workspace import Workspace, topic_roles
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, Delivery, SubscriberAgentConfig
 from mailboat.control.lag_history import LagHistory
+from mailboat.errors import BlobStoreUnavailableError, JournalUnavailableError
 from mailboat.maintenance.blob_sweep import sweep
 from mailboat.maintenance.retention import is_head_moved, retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
-from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.workers import Worker, WorkerOptions
 
 if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.control.service import ControlService
-
 
 STALL_SECONDS: Final = 300.0
 """Silence of a thread beyond its own wait that counts as stuck. Importing one large binary is silent for long."""
@@ -69,7 +71,6 @@ class HeartbeatClock:
     """See `Clock` and `WorkerMonitor`. Notes by worker until when it may be silent."""
 
     def __init__(self, clock: Clock, stall_seconds: float = STALL_SECONDS) -> None:
-        """No thread is watched yet."""
         self._clock = clock
         self._stall_seconds = stall_seconds
         self._watched: dict[int, _Watched] = {}
@@ -140,7 +141,7 @@ class AgentProcess:
         self.observability = Observability(home, self._pulse)
         self.workspace = Workspace(home, self._pulse, self.observability)
         self.stopping = threading.Event()
-        self._listener: Listener = _silent if listener is None else listener
+        self._listener: Listener = listener or (lambda _: None)
         self._changed = threading.Event()
         self._has_started = False
         self.control: ControlService | None = None
@@ -242,18 +243,14 @@ class AgentProcess:
         if self.control is not None:
             self.control.stop(self._stop_by)
         late = [worker.name for worker in workers if not worker.join(self._stop_by.remaining_seconds())]
-        if is_logged:
-            self._log_end(self._stop_by, late)
+        if is_logged and late:
+            _LOG.warning("did not end before the deadline: %s; the next start resumes their work", ", ".join(late))
+        elif is_logged:
+            _LOG.info("stopped cleanly, %.3g s before the deadline", self._stop_by.remaining_seconds())
         return self.exit_code
 
     def _workers(self) -> Sequence[Worker]:
         return [*(task.worker for task in self._tasks), *self._upkeep]
-
-    def _log_end(self, deadline: Deadline, late: Sequence[str]) -> None:
-        if late:
-            _LOG.warning("did not end before the deadline: %s; the next start resumes their work", ", ".join(late))
-        else:
-            _LOG.info("stopped cleanly, %.3g s before the deadline", deadline.remaining_seconds())
 
     @property
     def exit_code(self) -> int:
@@ -267,7 +264,12 @@ class AgentProcess:
 
     def readiness(self) -> ReadinessView:
         """See `Health`: not ready while stopping, so that traffic goes elsewhere."""
-        agents = (*self._publishers(), *(task.view() for task in self._tasks))
+        is_open = self.control is not None
+        publishers = (
+            AgentView(publisher.name, "publisher", "running" if is_open else "starting", is_open)
+            for publisher in self.config.agents.publishers
+        )
+        agents = (*publishers, *(task.view() for task in self._tasks))
         is_ready = not self.stopping.is_set() and all(agent.ready for agent in agents)
         return ReadinessView(is_ready, agents)
 
@@ -285,12 +287,6 @@ class AgentProcess:
             self.own.close()
         # last: the control service and the workers read through the journal and the blob store of the workspace
         self.workspace.__exit__(kind, error, trace)
-
-    def _publishers(self) -> Sequence[AgentView]:
-        is_ready = self.control is not None
-        state = "running" if is_ready else "starting"
-        names = [publisher.name for publisher in self.config.agents.publishers]
-        return [AgentView(name, "publisher", state, is_ready) for name in names]
 
     def _opener(self, config: SubscriberAgentConfig) -> Callable[[], RunnableSubscriber]:
         """What opens a subscriber: its target, claimed, and remembered for the commands on the home."""
@@ -339,5 +335,76 @@ def check_agents(agents: AgentsConfig) -> None:
         )
 
 
-def _silent(statistics: SubscriberStatistics) -> None:
-    """Ignore the progress: there is no listener."""
+_BACKOFF: Final = Backoff(1.0, 30.0)
+_AWAITED: Final = (JournalUnavailableError, BlobStoreUnavailableError)
+
+
+class Startup:
+    """The health of a process that has not started yet, and the loop that starts it.
+
+    Its supervisor would restart a process that ended instead with growing pauses, as it can't distinguish outages from
+    defects. Each attempt has a process object of its own: one that started half has readers and threads that nothing
+    else refers to. Until an attempt succeeds probes see: alive, not ready, and why.
+    """
+
+    def __init__(self, agents: AgentsConfig, clock: Clock, jitter: random.Random) -> None:
+        """Start nothing yet.
+
+        Args:
+            agents: Those that probes are shown as starting.
+            clock: Time.
+            jitter: Shortens each pause by up to a half, so that the members of a pool do not retry all at once.
+        """
+        publishers = [(publisher.name, "publisher") for publisher in agents.publishers]
+        self._agents = (*publishers, *((subscriber.name, "subscriber") for subscriber in agents.subscribers))
+        self._clock = clock
+        self._jitter = jitter
+        self._stopping = threading.Event()
+        self._process: AgentProcess | None = None
+        self._reason = "starting"
+
+    def run(self, attempt: Callable[[], AgentProcess], when_delayed: Callable[[], None]) -> AgentProcess | None:
+        """Attempt until it succeeds; None if asked to stop first.
+
+        Args:
+            attempt: Starts a process, or leaves nothing behind.
+            when_delayed: Called once, before the first pause.
+
+        Raises: as `attempt`, but for brokers and a bucket that do not answer.
+        """
+        failures, logged = 0, ""
+        while not self._stopping.is_set():
+            try:
+                self._process = attempt()
+            except _AWAITED as error:
+                if not failures:
+                    when_delayed()
+                pause = _BACKOFF.pause(failures + 1, self._jitter)
+                # an outage is one warning, not one for each attempt
+                level = logging.DEBUG if str(error) == logged else logging.WARNING
+                _LOG.log(level, "the agents can't start: %s; next try in %.3g seconds", error, pause)
+                self._reason, logged, failures = error.name, str(error), failures + 1
+                self._clock.wait(self._stopping, pause)
+                continue
+            if failures:
+                _LOG.info("the agents start: what failed before answers")
+            if self._stopping.is_set():  # the signal came while the process was not known here
+                self._process.ask_to_stop()
+            return self._process
+        return None
+
+    def ask_to_stop(self) -> None:
+        """End the wait, or let the process end. From any thread."""
+        # before `_process` is read; `run` writes `_process`, then reads the event: one of both asks the process to stop
+        self._stopping.set()
+        if self._process is not None:
+            self._process.ask_to_stop()
+
+    def liveness(self) -> LivenessView:
+        """Alive: a restart would not make the brokers answer."""
+        return LivenessView(alive=True)
+
+    def readiness(self) -> ReadinessView:
+        """Not ready: every agent is starting, with the error that the last attempt ended with."""
+        agents = (AgentView(name, kind, "starting", ready=False, reason=self._reason) for name, kind in self._agents)
+        return ReadinessView(ready=False, agents=tuple(agents))

@@ -81,7 +81,6 @@ class SnapshotRestores:
     """See `Restores`: into the targets of the subscribers of this process."""
 
     def __init__(self, workspace: Workspace, agents: Sequence[tuple[SubscriberAgentConfig, SubscriberTask]]) -> None:
-        """Nothing is restored yet."""
         self._workspace = workspace
         self._agents = agents
         self._lock = threading.Lock()

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from mailboat.agent.command_hooks import Hooks
     from mailboat.agent.observability import Observability
     from mailboat.composition.home import Home
-    from mailboat.config.document import SubscriberConfig
     from mailboat.content.port import HookCallLedger
     from mailboat.model.positions import LogIdentity
     from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
@@ -202,7 +201,8 @@ class SubscriberProcess:
         # no reason to end: `Subscriber.run` waits for the journal
         with suppress(RetryableError):
             self._subscriber.prepare()
-            self._publishers = self._known_publishers()
+            if not self._subscription.follow:  # announced before the first package of them was read
+                self._publishers = publishers_found(self._workspace)
         # after `prepare`: a command sent to an announced subscriber must not lie before its stored command position
         self._reports.announcer.start()
         try:
@@ -211,7 +211,10 @@ class SubscriberProcess:
                 self._reports.maintainer.begin()  # also where there was nothing to import
             return statistics
         finally:
-            self._reports.stop(Deadline(self._workspace.clock, self._final_seconds()))
+            seconds = self._workspace.home.config.subscriber.shutdown_seconds * FINAL_SHARE
+            if self._deadline is not None:
+                seconds = max(_MIN_FINAL_SECONDS, self._deadline.remaining_seconds())
+            self._reports.stop(Deadline(self._workspace.clock, seconds))
 
     def passed_over(self) -> Sequence[str]:
         """The publishers whose packages were not imported, as they are not followed."""
@@ -280,15 +283,6 @@ class SubscriberProcess:
                 return replace(calls, failed=failed_calls(self._target.ledger.hook_calls))
         return calls
 
-    def _known_publishers(self) -> frozenset[AgentName]:
-        """Publishers to announce before the first package of them was read; only for one that follows all."""
-        return frozenset() if self._subscription.follow else publishers_found(self._workspace)
-
-    def _final_seconds(self) -> float:
-        if self._deadline is None:
-            return self._workspace.home.config.subscriber.shutdown_seconds * FINAL_SHARE
-        return max(_MIN_FINAL_SECONDS, self._deadline.remaining_seconds())
-
 
 def publishers_found(workspace: Workspace) -> frozenset[AgentName]:
     """The publishers that the home and recent messages know of."""
@@ -316,7 +310,6 @@ class StateLogger:
     """
 
     def __init__(self, name: str) -> None:
-        """Nothing was logged yet."""
         self._name = name
         self._told: tuple[object, ...] = ()
         self._is_calm = False
@@ -496,6 +489,9 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
     Raises: UsageError where builds are to be shown as a whole in a target that can't do so.
     """
     config = workspace.home.config.subscriber
+    expose = subscription.expose or config.expose
+    if expose is Expose.BUILD:
+        check_exposable(subscription.name, subscription.target)
     return SubscriberSettings(
         name=subscription.name,
         sling_id=workspace.home.sling_id,
@@ -507,20 +503,12 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         discovery_topic=workspace.topic(TopicRole.DISCOVERY),
         is_editable=subscription.editable,
         staging=subscription.staging,
-        config=replace(config, max_retries=subscription.max_retries, expose=_expose(config, subscription)),
+        config=replace(config, max_retries=subscription.max_retries, expose=expose),
         limits=workspace.limits,
         job_rules=job_rules(workspace.home.config).imported,
         is_gap_accepted=subscription.is_gap_accepted,
         spool=workspace.home.spool,
     )
-
-
-def _expose(config: SubscriberConfig, subscription: Subscription) -> Expose:
-    """When readers see what was imported. Raises: UsageError for a target that shows each commit."""
-    expose = subscription.expose or config.expose
-    if expose is Expose.BUILD:
-        check_exposable(subscription.name, subscription.target)
-    return expose
 
 
 def check_exposable(name: str, target: str) -> None:
