@@ -92,8 +92,7 @@ def test_what_the_golden_subscriber_did_decides(
 def test_the_newest_status_of_each_package_is_known_and_nothing_below_the_position(
     base: int, notes: list[tuple[int, PackageStatus]], trimmed: int
 ) -> None:
-    kept = GoldenStatuses()
-    kept.restart(Offset(base))
+    kept = GoldenStatuses(Offset(base))
     expected: dict[int, PackageStatus] = {}
     for offset, status in notes:
         kept.note(Offset(offset), status)

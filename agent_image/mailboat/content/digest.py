@@ -49,7 +49,6 @@ class TreeHash:
     """
 
     def __init__(self) -> None:
-        """Start with nothing."""
         # The folders on the current path: path without a slash at its end, name, own digest, closed children. A child
         # is its name, a zero and its digest in one piece, which sorts by name and takes half the room of a pair.
         self._open: list[tuple[str, bytes, bytes, list[bytes]]] = [("", b"", ABSENT, [])]

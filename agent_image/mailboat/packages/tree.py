@@ -140,7 +140,6 @@ class TreeHeaders:
     """Reads headers, and remembers a bounded number of nodes above roots. Any thread may use it."""
 
     def __init__(self) -> None:
-        """Nothing is remembered yet."""
         self._chain = lru_cache(REMEMBERED)(_chain_of)
 
     def are_above(self, ancestors: bytes, root: NodePath) -> bool:

@@ -24,7 +24,6 @@ class SiblingNames:
     __slots__ = ("_hashes", "_recent")
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._recent: dict[str, str] = {}
         self._hashes: array[int] | None = None
 

@@ -57,7 +57,6 @@ class Appender:
     """Appends for one publisher."""
 
     def __init__(self, settings: PublisherSettings, ports: PublisherPorts, builder: PackageBuilder) -> None:
-        """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
         self._builder = builder
@@ -170,17 +169,14 @@ class Appender:
             ]
             self._ports.state.store_receipts(receipts)
         self._ports.failpoints.reach(Failpoint.PUBLISHER_RECEIPT_STORED)
-        self._measure([one.message for one in batch], offsets, self._ports.clock.monotonic() - began)
+        self._ports.meter.appended([one.message.action for one in batch], self._ports.clock.monotonic() - began)
+        for one, offset in zip(batch, offsets, strict=True):
+            reference = one.message.payload_ref
+            if reference is not None and is_run(reference):
+                self._ports.meter.appended_in_pieces(parse_run(reference, offset).count)
         return [
             Placed(offset, one.message.package_id, is_repeat=False) for one, offset in zip(batch, offsets, strict=True)
         ]
-
-    def _measure(self, messages: Sequence[PackageMessage], offsets: Sequence[Offset], seconds: float) -> None:
-        meter = self._ports.meter
-        meter.appended([message.action for message in messages], seconds)
-        for message, offset in zip(messages, offsets, strict=True):
-            if message.payload_ref is not None and is_run(message.payload_ref):
-                meter.appended_in_pieces(parse_run(message.payload_ref, offset).count)
 
     def _append_records(self, records: Sequence[NewRecord], package_ids: Sequence[PackageId]) -> Sequence[Offset]:
         """Append; without an acknowledgement, search the log for all of them.

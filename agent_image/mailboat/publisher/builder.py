@@ -64,7 +64,6 @@ _LONGEST_ID: Final = PackageId(f"dstrpck-{10**13}-{_ANY_UUID}")
 _MADE_REQUEST_ID: Final = RequestId(str(_ANY_UUID))
 
 ObserveNode = Callable[[Node], None]
-StoreBinaries = Callable[[Iterable[Node], dict[bytes, Binary]], Iterable[Node]]
 
 
 class Publication(NamedTuple):
@@ -147,7 +146,6 @@ class PackageBuilder:
     """Builds the messages of one publisher."""
 
     def __init__(self, settings: PublisherSettings, ports: PublisherPorts) -> None:
-        """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
         # Only by reference do subscribers reach this blob store; otherwise the package has to carry all binaries.
@@ -185,7 +183,7 @@ class PackageBuilder:
         """
         began, large = self._ports.clock.monotonic(), dict[bytes, Binary]()
         draft = self.draft(request, package_id)
-        contents = self._contents(shipment, self._with_stored_binaries, large)
+        contents = self._contents(shipment, large)
         if self._settings.config.transfer is Transfer.CHUNKS:
             # Appended pieces can't be taken back: the content is checked to its end before the first of them.
             built = self._build_in_pieces(draft, contents, large, lambda: self.check(request, again()))
@@ -250,7 +248,7 @@ class PackageBuilder:
         Raises: as `build`, but for the size of a package that does not travel in its message.
         """
         draft = self._longest_draft(request)
-        contents = self._contents(shipment, lambda nodes, _: nodes, {})
+        contents = self._contents(shipment, None)
         if self._settings.config.transfer is Transfer.INLINE:
             # What packing gains is known only when it is done: this ends as soon as there is more than has room.
             self._codec().write(contents, cast("BinaryIO", _LimitedStream(self._room_for_package(draft))))
@@ -266,20 +264,22 @@ class PackageBuilder:
             package_length_bytes=self._settings.max_message_bytes, package_digest=digest, tree_digest=digest
         )
 
-    def _contents(self, shipment: Shipment, stored: StoreBinaries, large: dict[bytes, Binary]) -> PackageContents:
+    def _contents(self, shipment: Shipment, large: dict[bytes, Binary] | None) -> PackageContents:
+        """The contents; `large` collects the large binaries, stored as their nodes are read. None stores none."""
+
+        def stored(nodes: Iterable[Node]) -> Iterable[Node]:
+            if large is None or self._is_self_contained:
+                return nodes
+            return with_stored_binaries(nodes, self._settings.config.inline_binary_bytes, self._ports.blobs, large)
+
         return replace(
             shipment.contents(self._codec().package_type, self._settings.limits),
-            nodes=stored(shipment.nodes, large),
-            ancestors=tuple(stored(shipment.ancestors, large)),
+            nodes=stored(shipment.nodes),
+            ancestors=tuple(stored(shipment.ancestors)),
             inline_binary_bytes=self._settings.config.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
             refuse_collisions=self._settings.limits.refuse_collisions,
         )
-
-    def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterable[Node]:
-        if self._is_self_contained:
-            return nodes
-        return with_stored_binaries(nodes, self._settings.config.inline_binary_bytes, self._ports.blobs, large)
 
     def _piece_writer(self, package_id: PackageId, check: Callable[[], object]) -> PieceWriter:
         settings, ports = self._settings, self._ports
@@ -320,6 +320,7 @@ class PackageBuilder:
 
     def draft(self, request: DistributionRequest, package_id: PackageId) -> PackageMessage:
         """The message of a request, without its package."""
+        context = parse_trace_parent(request.trace_parent) or context_of_package(package_id)
         return PackageMessage(
             self._settings.sling_id,
             package_id,
@@ -332,7 +333,7 @@ class PackageBuilder:
             user_id=request.user_id,
             request_id=request.request_id,
             created_ms=milliseconds_now(self._ports.clock),
-            trace_parent=_trace_parent_of(request, package_id),
+            trace_parent=None if context is None else str(context),
         )
 
     def _codec(self) -> PackageCodec:
@@ -393,11 +394,6 @@ def _described(draft: PackageMessage, summary: PackageSummary, large: dict[bytes
         tree_digest=summary.tree_digest,
         binaries=tuple(Binary(digest=binary.digest, length_bytes=binary.length_bytes) for binary in large.values()),
     )
-
-
-def _trace_parent_of(request: DistributionRequest, package_id: PackageId) -> str | None:
-    found = parse_trace_parent(request.trace_parent) or context_of_package(package_id)
-    return None if found is None else str(found)
 
 
 def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNode | None = None) -> Shipment:
@@ -569,14 +565,10 @@ def with_stored_binaries(
         for binary in binaries_of(node):
             # By digest: a binary that many nodes have is stored once per package.
             if binary.length_bytes > limit_bytes and binary.digest not in stored:
-                _store(node, binary, blobs)
+                try:
+                    with binary.open() as content:
+                        blobs.put(content, binary.digest)
+                except BlobCorruptError as error:
+                    raise SourceChangedError("a binary changed while it was published", path=node.path) from error
                 stored[binary.digest] = binary
         yield node
-
-
-def _store(node: Node, binary: Binary, blobs: BlobStore) -> None:
-    try:
-        with binary.open() as content:
-            blobs.put(content, binary.digest)
-    except BlobCorruptError as error:
-        raise SourceChangedError("a binary changed while it was published", path=node.path) from error

@@ -119,7 +119,6 @@ class BulkParts:
     def __init__(
         self, settings: PublisherSettings, ports: PublisherPorts, builder: PackageBuilder, appender: Appender
     ) -> None:
-        """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
         self._builder = builder
@@ -243,7 +242,14 @@ class BulkParts:
         state.published.stage([(part.package_id, part.changes) for part in step.parts], source_ids)
         self._ports.failpoints.reach(Failpoint.BULK_PART_STAGED)
         if step.places:
-            yield from self._remembered(step)
+            # The state did not know of these parts: it notes where they stand.
+            identity = self._appender.identity()
+            receipts = [
+                StoredReceipt(part.request_id, part.fingerprint, part.package_id, identity, place.offset)
+                for part, place in zip(step.parts, step.places, strict=True)
+            ]
+            state.store_receipts(receipts)
+            yield from step.places
             return
         rest: Sequence[Part] = step.parts
         while rest:
@@ -252,16 +258,6 @@ class BulkParts:
             now = rest[:1] if state.locks.probe_publication() else rest
             yield from self._append(now, source_ids)
             rest = rest[len(now) :]
-
-    def _remembered(self, step: _Step) -> Sequence[Placed]:
-        """Note where parts stand of which the state did not know."""
-        identity = self._appender.identity()
-        receipts = [
-            StoredReceipt(part.request_id, part.fingerprint, part.package_id, identity, place.offset)
-            for part, place in zip(step.parts, step.places, strict=True)
-        ]
-        self._ports.state.store_receipts(receipts)
-        return step.places
 
     def _append(self, parts: Sequence[Part], source_ids: Sequence[int]) -> list[Placed]:
         spans = [self._ports.tracer.publication(Action.ADD, None) for _ in parts]

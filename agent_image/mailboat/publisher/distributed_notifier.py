@@ -339,7 +339,12 @@ class EventRun:
     def _fill(self) -> None:
         """Read packages up to the highest position that a subscriber claims."""
         # No package above the highest position can be distributed yet, so none is read.
-        while self._has_room() and self._packages.next_offset < self._awaited.horizon():
+        # One silent subscriber holds back all packages for `silent_seconds`: they must not fill the memory.
+        while (
+            len(self._pending) < _MOST_PENDING
+            and self._pending_bytes < _MOST_PENDING_BYTES
+            and self._packages.next_offset < self._awaited.horizon()
+        ):
             batch = self._packages.read(_READ, 0.0)
             for record in batch.records:
                 candidate = self._candidate(record)
@@ -348,10 +353,6 @@ class EventRun:
                     self._pending_bytes += _path_bytes(candidate)
             if not batch.records:
                 return
-
-    def _has_room(self) -> bool:
-        # One silent subscriber holds back all packages for `silent_seconds`: they must not fill the memory.
-        return len(self._pending) < _MOST_PENDING and self._pending_bytes < _MOST_PENDING_BYTES
 
     def _candidate(self, record: Record) -> Candidate | None:
         message = readable_package(record)
@@ -439,7 +440,18 @@ class EventRun:
         is_of_topic = found.event_offset <= events.next_offset
         event_offset = max(found.event_offset, events.earliest_offset) if is_of_topic else events.earliest_offset
         if start != found.next_offset:
-            _warn_of_jump(self._settings, identity, found.next_offset, start)
+            _LOG.warning(
+                "events of %s go on at offset %d instead of %d: the log %s does not hold what is between",
+                self._settings.publisher,
+                start,
+                found.next_offset,
+                identity,
+                extra={
+                    "publisher": self._settings.publisher,
+                    "topic": self._settings.package_topic,
+                    "offset": start,
+                },
+            )
             memory.restart(TOPIC_READER, identity, EventCursor(start, event_offset))
         return EventCursor(start, event_offset)
 
@@ -495,15 +507,4 @@ def _event(one: Distributed, publisher: AgentName) -> DistributedEvent:
         message.deep_paths,
         one.missed,
         message.trace_parent,
-    )
-
-
-def _warn_of_jump(settings: EventSettings, identity: LogIdentity, cursor: Offset, start: Offset) -> None:
-    _LOG.warning(
-        "events of %s go on at offset %d instead of %d: the log %s does not hold what is between",
-        settings.publisher,
-        start,
-        cursor,
-        identity,
-        extra={"publisher": settings.publisher, "topic": settings.package_topic, "offset": start},
     )

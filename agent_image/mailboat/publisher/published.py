@@ -132,19 +132,15 @@ class ChangeDigests:
 
     def of(self, node: Node) -> bytes:
         """Digest of a node, of what its prefixes stand for, and of how its access control is imported."""
-        facts = self._used(node)
+        namespaces, facts = self._namespaces, list[tuple[str, ...]]()
+        if namespaces:
+            facts = sorted((prefix, *namespaces[prefix]) for prefix in prefixes_of(node) if prefix in namespaces)
         if self._handling is not None and (self._handling.lower() in _AC_OF_ALL or policy_of(node.path) is not None):
             facts.append((AC_HANDLING, self._handling))
         digest = node_digest(node)
         if not facts:
             return digest
         return hashlib.sha256(digest + "\0".join("\t".join(fact) for fact in facts).encode()).digest()
-
-    def _used(self, node: Node) -> list[tuple[str, ...]]:
-        namespaces = self._namespaces
-        if not namespaces:
-            return []
-        return sorted((prefix, *namespaces[prefix]) for prefix in prefixes_of(node) if prefix in namespaces)
 
 
 class SourceEnd(NamedTuple):
@@ -160,7 +156,6 @@ class Stager:
     """Collects what a package changes and notes it in portions; a failure forgets them."""
 
     def __init__(self, trees: PublishedTrees, package_id: PackageId, source_ids: Sequence[int]) -> None:
-        """Note for these sources."""
         self._trees = trees
         self._package_id = package_id
         self._source_ids = source_ids
@@ -198,7 +193,6 @@ class PublishedTrees:
     """The published trees of one publisher."""
 
     def __init__(self, file: StateFile, clock: Clock) -> None:
-        """Use the state's file."""
         self._clock = clock
         self._file = file
         self._connection = file.connection
@@ -369,13 +363,10 @@ class PublishedTrees:
                 continue
             low, past = subtree_range(key)
             # Removed as a whole only if the source has nothing below: else nodes that stay would go, too.
-            is_deep = not self._has_current(low, past)
+            current = self._connection.execute("SELECT 1 FROM current WHERE key >= ? AND key < ? LIMIT 1", (low, past))
+            is_deep = current.fetchone() is None
             past_top = past if is_deep else ""
             yield key, _REMOVE_DEEP if is_deep else _REMOVE_ALONE
-
-    def _has_current(self, low: str, past: str) -> bool:
-        row = self._connection.execute("SELECT 1 FROM current WHERE key >= ? AND key < ? LIMIT 1", (low, past))
-        return row.fetchone() is not None
 
     def _is_parent_changed(self, source_id: int, key: str) -> bool:
         row = self._connection.execute(

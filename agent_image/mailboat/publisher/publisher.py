@@ -73,27 +73,24 @@ class Publisher:
         Those that carry content read it from `source`; the others do not use it.
         Where one request fails, those before it are published and had their receipts; the error comes then.
         """
-        with self._ports.state.locks.publication_under_way():
-            yield from self._publish_all(requests, source)
-
-    def _publish_all(self, requests: Iterable[DistributionRequest], source: Source | None) -> Iterator[Receipt]:
         pending: list[Publication] = []
-        try:
-            for request in requests:
-                if self._is_full(pending, request):
-                    yield from self._flush(pending)
-                found = self._found_or_prepared(request, source if request.action is Action.ADD else None)
-                if isinstance(found, Publication):
-                    pending.append(found)
-                else:
-                    # Those before it first: receipts come in the order of the requests.
-                    yield from self._flush(pending)
-                    yield found
-        # Requests before the failed one are published and get their receipts, as `publish_all` promises.
-        except Exception:
+        with self._ports.state.locks.publication_under_way():
+            try:
+                for request in requests:
+                    if self._is_full(pending, request):
+                        yield from self._flush(pending)
+                    found = self._found_or_prepared(request, source if request.action is Action.ADD else None)
+                    if isinstance(found, Publication):
+                        pending.append(found)
+                    else:
+                        # Those before it first: receipts come in the order of the requests.
+                        yield from self._flush(pending)
+                        yield found
+            except Exception:
+                # Requests before the failed one are published and get their receipts.
+                yield from self._flush(pending)
+                raise
             yield from self._flush(pending)
-            raise
-        yield from self._flush(pending)
 
     def publish_changed(
         self,
@@ -228,7 +225,7 @@ class Publisher:
     def _flush(self, pending: list[Publication]) -> Iterator[Receipt]:
         if not pending:
             return
-        # Cleared first: after a failure, `_publish_all` flushes again and must not repeat this batch.
+        # Cleared first: after a failure, `publish_all` flushes again and must not repeat this batch.
         batch, pending[:] = list(pending), []
         try:
             placed = self._appender.append(batch)

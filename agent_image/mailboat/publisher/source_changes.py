@@ -162,7 +162,6 @@ class ChangeShipper:
     def __init__(
         self, settings: PublisherSettings, ports: PublisherPorts, builder: PackageBuilder, appender: Appender
     ) -> None:
-        """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
         self._builder = builder

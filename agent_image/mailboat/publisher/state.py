@@ -96,18 +96,14 @@ class PublisherState:
 
         From any thread, and never waits for a publication: those hold the guard of their file for as long as they last.
         """
-        rows = self._file_of_reads().rows(
+        with self._opening:
+            self._reads = reads = self._reads or StateFile(self.path, self._synchronous)
+        rows = reads.rows(
             "SELECT at_offset FROM receipts WHERE (request_id = ? OR package_id = ?)"
             " AND cluster_id = ? AND topic_id = ? ORDER BY request_id = ? DESC LIMIT 1",
             (identifier, identifier, *columns_of(identity), identifier),
         )
         return Offset(rows[0][0]) if rows else None
-
-    def _file_of_reads(self) -> StateFile:
-        with self._opening:
-            if self._reads is None:
-                self._reads = StateFile(self.path, self._synchronous)
-            return self._reads
 
     def intents(self, identity: LogIdentity) -> Sequence[Intent]:
         """Requests of which it is not known whether they were appended to that log, by where to look for them."""

@@ -158,7 +158,8 @@ def translated_failures(file: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-        raise _translated(error, file) from error
+        text = (error.strerror or error) if isinstance(error, OSError) else error
+        raise _ERRORS.get(fault_at(error, file), StorageFailedError)(f"the publisher's state {file}: {text}") from error
 
 
 def _check(connection: sqlite3.Connection, file: Path) -> None:
@@ -169,11 +170,6 @@ def _check(connection: sqlite3.Connection, file: Path) -> None:
         raise PublisherStateCorruptError(
             f"{file} is not a publisher's state of a supported version", application=application, version=version
         )
-
-
-def _translated(error: sqlite3.Error | OSError | UnicodeDecodeError, file: Path) -> MailboatError:
-    text = (error.strerror or error) if isinstance(error, OSError) else error
-    return _ERRORS.get(fault_at(error, file), StorageFailedError)(f"the publisher's state {file}: {text}")
 
 
 _ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(

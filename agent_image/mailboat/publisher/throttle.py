@@ -42,7 +42,6 @@ class Throttle:
     """Lets the requests of one publisher in. Safe to use from several threads."""
 
     def __init__(self, settings: ThrottleConfig, clock: Clock) -> None:
-        """No request is delayed yet."""
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()

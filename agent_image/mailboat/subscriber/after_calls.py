@@ -35,7 +35,6 @@ class AfterCalls:
     """The calls of one subscriber, made in its thread; `figures` may be read from any thread."""
 
     def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
-        """Read nothing yet."""
         self._settings = settings
         self._ports = ports
         self._hook = ports.processors.after

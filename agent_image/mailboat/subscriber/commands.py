@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Final
 
 from mailboat.clock import Clock, milliseconds_now
-from mailboat.content.port import Batch, GivenUp, OpenCommand
+from mailboat.content.port import Batch, OpenCommand
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, StopError, UntrustedInputError
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
@@ -329,14 +329,14 @@ class CommandHandler:
         is_failed = not target.given_up_offsets.isdisjoint(redrive.offset for redrive in over)
         failed = {entry.offset: entry for entry in target.given_up()} if is_failed else {}
         for redrive in over:
-            self._ledger.settle(redrive, self._redriven(redrive, failed.get(redrive.offset)))
+            entry = failed.get(redrive.offset)
+            if entry is None:
+                answer = self._answer(replace(redrive, removed=1), Reply(_DONE, "the package was imported"))
+            else:
+                answer = self._answer(redrive, Reply(_REFUSED, f"{entry.cause.code}: {entry.cause.message}"))
+            self._ledger.settle(redrive, answer)
         self._open = list(self._ledger.open_commands())
         return bool(over)
-
-    def _redriven(self, command: OpenCommand, entry: GivenUp | None) -> CommandResult:
-        if entry is not None:
-            return self._answer(command, Reply(_REFUSED, f"{entry.cause.code}: {entry.cause.message}"))
-        return self._answer(replace(command, removed=1), Reply(_DONE, "the package was imported"))
 
     # --------------------------------------------------------------------------------------------------------- answers
 
@@ -347,7 +347,14 @@ class CommandHandler:
         position: Position,
         retry_hook: Callable[[Offset], bool],
     ) -> None:
-        facts = self._facts(position)
+        settings = self._settings
+        facts = CommandFacts(
+            settings.is_editable,
+            settings.follow,
+            position.next_offset,
+            self._ports.journal.bounds(settings.package_topic).next_offset,
+            self._ports.target.ledger.given_up_offsets,
+        )
         suspension = self._suspension
         opened: list[OpenCommand] = []
         answers: list[CommandResult] = []
@@ -398,16 +405,6 @@ class CommandHandler:
     def _refused(self, command: Command, facts: CommandFacts, message: str) -> CommandResult:
         _LOG.warning("a command is refused: %s", message)
         return self._answer(_opened(command, facts.next_offset), Reply(_REFUSED, message))
-
-    def _facts(self, position: Position) -> CommandFacts:
-        settings = self._settings
-        return CommandFacts(
-            settings.is_editable,
-            settings.follow,
-            position.next_offset,
-            self._ports.journal.bounds(settings.package_topic).next_offset,
-            self._ports.target.ledger.given_up_offsets,
-        )
 
     def _cleared(self, command: OpenCommand) -> CommandResult:
         told = "1 package was dropped" if command.removed == 1 else f"{command.removed} packages were dropped"

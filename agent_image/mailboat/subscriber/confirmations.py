@@ -52,17 +52,14 @@ class Confirmations:
                     continue
             # Set before the append: if it fails, or the forgetting does, the next call searches the log first.
             self._is_uncertain = True
-            self._append(pending)
+            encoded = (encode_message(confirmation.message) for confirmation in pending)
+            records = [NewRecord(value, headers) for headers, value in encoded]
+            self._journal.append(self._settings.status_topic, records)
+            self._reach(Failpoint.SUBSCRIBER_STATUS_SENT)
             # Only after the append: after a crash in between the search finds them.
             self._forget(pending[-1])
             self._is_uncertain = False
         self._is_uncertain = False
-
-    def _append(self, pending: Sequence[PendingStatus]) -> None:
-        encoded = (encode_message(confirmation.message) for confirmation in pending)
-        records = [NewRecord(value, headers) for headers, value in encoded]
-        self._journal.append(self._settings.status_topic, records)
-        self._reach(Failpoint.SUBSCRIBER_STATUS_SENT)
 
     def _forget(self, last: PendingStatus) -> None:
         self._ledger.forget_statuses(last.sequence)

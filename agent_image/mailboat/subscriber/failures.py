@@ -182,7 +182,6 @@ class FailureHandler:
     """Handles the failures of one subscriber, in its thread."""
 
     def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, exposure: Exposure) -> None:
-        """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
         self._exposure = exposure
@@ -236,21 +235,20 @@ class FailureHandler:
                 self._give_up(failure, cause, counted, after)
                 return FailureVerdict(True, 0.0, True, counted, cause, publisher)
             case TryAgain(pause, is_counted=True):
-                self._store(failure.record.offset, counted, cause, pause)
+                # Stored before the pause, so that a process killed during it does not start to count from zero. A crash
+                # before it costs an attempt that is not counted, and never content, which commits with its position
+                # alone.
+                next_try_ms = milliseconds_now(self._ports.clock) + int(pause * 1000)
+                attempt = Attempt(failure.record.offset, counted, cause, next_try_ms)
+                self._ports.target.ledger.store_attempt(attempt)
+                self.attempt = attempt
+                self._reach(Failpoint.SUBSCRIBER_ATTEMPT_STORED)
                 return FailureVerdict(False, pause, True, counted, cause, publisher)
             case TryAgain(pause):
                 # In memory only: a restart begins again with the first pause, which costs a few attempts and no
                 # package.
                 self._uncounted += 1
                 return FailureVerdict(False, pause, False, counted - 1, cause, publisher)
-
-    def _store(self, offset: Offset, count: int, cause: FailureCause, pause: float) -> None:
-        # Stored before the pause, so that a process killed during it does not start to count from zero. A crash before
-        # it costs an attempt that is not counted, and never content, which commits with its position alone.
-        attempt = Attempt(offset, count, cause, milliseconds_now(self._ports.clock) + int(pause * 1000))
-        self._ports.target.ledger.store_attempt(attempt)
-        self.attempt = attempt
-        self._reach(Failpoint.SUBSCRIBER_ATTEMPT_STORED)
 
     def _give_up(self, failure: RecordFailure, cause: FailureCause, attempts: int, after: Position) -> None:
         message = failure.message
@@ -376,7 +374,11 @@ class Redriver:
         if entry.package_id not in {message.package_id, _UNKNOWN_PACKAGE}:
             raise _gone(entry)
         # Both refusals come before the transaction: a refused entry changes nothing in the target.
-        self._refuse_unfollowed(entry, message)
+        if not self._importer.is_wanted(message):
+            publisher = message.pub_agent_name or "a publisher without a name"
+            raise PackageNotFollowedError(
+                f"{self._settings.name} does not follow {publisher}, whose package this is", offset=entry.offset
+            )
         self._refuse_superseded(entry, message, position.next_offset if end is None else end)
         with self._ports.target.batch() as batch:
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
@@ -406,13 +408,6 @@ class Redriver:
         if record is None:
             raise _gone(entry)
         return record
-
-    def _refuse_unfollowed(self, entry: GivenUp, message: PackageMessage) -> None:
-        if not self._importer.is_wanted(message):
-            publisher = message.pub_agent_name or "a publisher without a name"
-            raise PackageNotFollowedError(
-                f"{self._settings.name} does not follow {publisher}, whose package this is", offset=entry.offset
-            )
 
     def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, end: Offset) -> None:
         # A package in the error queue changed nothing, so it supersedes nothing.

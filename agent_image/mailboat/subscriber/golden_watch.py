@@ -76,14 +76,8 @@ def decide_precondition(
 class GoldenStatuses:
     """What one subscriber confirmed, from an offset on: a byte a package."""
 
-    def __init__(self) -> None:
-        """Know nothing."""
-        self.base = Offset(0)
-        """Nothing below it is kept."""
-        self._codes = bytearray()
-
-    def restart(self, base: Offset) -> None:
-        """Forget everything, and keep what concerns packages from `base` on."""
+    def __init__(self, base: Offset) -> None:
+        """Know nothing, and keep what concerns packages from `base` on."""
         self.base = base
         self._codes = bytearray()
 
@@ -115,7 +109,6 @@ class GoldenWatch:
     """Watches the golden subscriber of one staged subscriber."""
 
     def __init__(self, staging: StagingConfig, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
-        """Nothing is read yet."""
         self._staging = staging
         self._settings = settings
         self._journal = ports.journal
@@ -123,7 +116,7 @@ class GoldenWatch:
         self._beat = heartbeat(ports.clock)
         self.name: Final = AgentName(staging.golden)
         self._mark = self.name.encode()
-        self._statuses = GoldenStatuses()
+        self._statuses = GoldenStatuses(Offset(0))
         self._reader: JournalReader | None = None
         self._lost_before_ms: int | None = None
         self._log_next_offset = Offset(0)
@@ -136,7 +129,7 @@ class GoldenWatch:
         if self._reader is None or position < self._statuses.base:
             # Opened first: if that fails, what is known of the golden subscriber stays.
             self._open()
-            self._statuses.restart(position)
+            self._statuses = GoldenStatuses(position)
         else:
             self._statuses.trim(position)
 
@@ -150,22 +143,21 @@ class GoldenWatch:
         # The log is read only for an unknown status: in a backlog one read answers for many packages.
         if self._statuses.of(offset) is None:
             self._read_all()
-        status = self._statuses.of(offset)
-        is_lost = status is None and self._is_lost(message)
-        announced = self._announced_offset() if is_lost else None
-        return decide_precondition(status, offset, is_status_lost=is_lost, golden_next_offset=announced)
-
-    def wait(self, offset: Offset, seconds: float) -> bool:
-        """Wait at most so long; whether the package's status is known now. Raises: as the journal."""
-        self._read(seconds)
-        return self._statuses.of(offset) is not None
+        status, before_ms = self._statuses.of(offset), self._lost_before_ms
+        # A message without a time may be older than the oldest status that is left.
+        may_be_lost = before_ms is not None and (message.created_ms is None or message.created_ms < before_ms)
+        is_lost = status is None and may_be_lost
+        announced = self._announced() if is_lost else None
+        next_offset = None if announced is None else self._position(announced)
+        return decide_precondition(status, offset, is_status_lost=is_lost, golden_next_offset=next_offset)
 
     def await_word(self, offset: Offset, is_over: Callable[[], bool]) -> None:
-        """Wait for the package's status until it is known, the look is over, or `is_over`. Raises: as `wait`."""
+        """Wait for the package's status until it is known, the look is over, or `is_over`. Raises: as the journal."""
         deadline = Deadline(self._clock, self._staging.timeout_seconds)
         while not (is_over() or deadline.is_over()):
             # In short waits: `is_over` takes commands, and a clear may drop the package.
-            if self.wait(offset, min(_WAIT_SECONDS, deadline.remaining_seconds())):
+            self._read(min(_WAIT_SECONDS, deadline.remaining_seconds()))
+            if self._statuses.of(offset) is not None:
                 return
 
     def obstacle(self, message: PackageMessage) -> FailureCause | None:
@@ -254,16 +246,7 @@ class GoldenWatch:
             self._log_next_offset = self._journal.bounds(self._settings.package_topic).next_offset
         return offset < self._log_next_offset
 
-    def _is_lost(self, message: PackageMessage) -> bool:
-        before_ms = self._lost_before_ms
-        # Without a time it may be older than the oldest status that is left.
-        return before_ms is not None and (message.created_ms is None or message.created_ms < before_ms)
-
     # ------------------------------------------------------------------------------------------------ announcements
-
-    def _announced_offset(self) -> Offset | None:
-        announced = self._announced()
-        return None if announced is None else self._position(announced)
 
     def _position(self, announced: Announced) -> Offset | None:
         """What it reads next, if that can be."""
@@ -289,12 +272,7 @@ class GoldenWatch:
         # retention may remove the first of them meanwhile: then the next look finds the others
         with suppress(PositionOutOfRangeError):
             for record in records_of(self._journal, topic, start, bounds.next_offset):
-                found = self._announcement_in(record) or found
+                read = read_announcement(record) if self._mark in record.value else None
+                if read is not None and read.message is not None and read.queue_name.agent_name == self.name:
+                    found = read
         return found
-
-    def _announcement_in(self, record: Record) -> Announced | None:
-        if self._mark not in record.value:
-            return None
-        found = read_announcement(record)
-        is_golden = found is not None and found.queue_name.agent_name == self.name
-        return found if found is not None and found.message is not None and is_golden else None

@@ -403,7 +403,8 @@ class Importer:
         codec, limits, payload = self._codec(message), self._limits, message.payload
         # Before a byte of it is parsed.
         is_checked = payload is not None and _check_payload(message, payload)
-        if payload is not None and is_checked and self._is_bare and self._is_small(message, payload):
+        is_small = payload is not None and len(payload) <= SMALL_BYTES and not message.binaries
+        if payload is not None and is_checked and self._is_bare and is_small and not message.required_features:
             # a small package takes no time worth limiting, and most of a backlog are such packages
             change = codec.read_bytes(payload, limits, self._open_any_blob, are_bytes_checked=True)
             _check_owned(message, change)
@@ -422,10 +423,6 @@ class Importer:
                 return batch.apply(self._guard.guarded(change, deadline), offset)
             finally:
                 reader.close()
-
-    @staticmethod
-    def _is_small(message: PackageMessage, payload: bytes) -> bool:
-        return len(payload) <= SMALL_BYTES and not message.binaries and not message.required_features
 
     def _permitted(self, message: PackageMessage, change: TreeChange) -> TreeChange:
         """The change, as far as it may be applied. Raises: PackageCorruptError, RootsExceededError."""
@@ -521,7 +518,6 @@ class PackageRuns:
     """
 
     def __init__(self, settings: SubscriberSettings, ports: ImportPorts, records: Sequence[Record]) -> None:
-        """Nothing is read yet."""
         self._follow, self._limits, self._codecs = settings.follow, settings.limits, ports.codecs
         self._reach = ports.failpoints.reach
         self._records = records

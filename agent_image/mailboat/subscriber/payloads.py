@@ -41,10 +41,6 @@ _AHEAD_BYTES: Final = 64 * 1024 * 1024
 _BINARY: Final = "binary:"
 
 
-def _no_timeout() -> None:
-    """The check of a caller without a time limit."""
-
-
 class Payloads:
     """Fetches packages by reference, for one thread."""
 
@@ -106,15 +102,12 @@ class Payloads:
         for key, reference in wanted.items():
             if len(self._running) >= _MOST_RUNNING:
                 return
-            if self._is_fetched_ahead(key, reference) and reference is not None:
+            if reference is None or key in self._coming or len(self._coming) >= _AHEAD:
+                continue
+            is_asked_for = self._are_binaries_asked_for or not key.startswith(_BINARY)
+            # A package beyond the limit is refused when its turn comes.
+            if is_asked_for and reference.length_bytes <= min(_AHEAD_BYTES, self._max_bytes):
                 self._coming[key] = self._begin(reference, "prefetch")
-
-    def _is_fetched_ahead(self, key: str, reference: BlobReference | None) -> bool:
-        if reference is None or key in self._coming or len(self._coming) >= _AHEAD:
-            return False
-        is_asked_for = self._are_binaries_asked_for or not key.startswith(_BINARY)
-        # A package beyond the limit is refused when its turn comes.
-        return is_asked_for and reference.length_bytes <= min(_AHEAD_BYTES, self._max_bytes)
 
     def _reference_of(self, message: PackageMessage) -> BlobReference | None:
         """What it refers to; None where that is refused when its turn comes, or travels otherwise."""
@@ -136,7 +129,7 @@ class Payloads:
         self.forget()
         self.pieces.close()
 
-    def opener(self, binaries: Sequence[Binary], check: Callable[[], None] = _no_timeout) -> OpenBinary:
+    def opener(self, binaries: Sequence[Binary], check: Callable[[], None] = lambda: None) -> OpenBinary:
         """Opens the binaries of a message by digest. Raises when called: BlobMissingError, BlobCorruptError.
 
         Args:

@@ -283,8 +283,11 @@ class PieceStore:
                     if found.is_run(run) or piece.index > found.count or is_over:
                         break
             if not found.is_run(run):
-                self.figures.missing += 1
-                raise _incomplete(key, run, found.count, self._topic)
+                raise self._missing(
+                    key,
+                    f"of the {run.count} pieces from {run.first_offset} to {run.last_offset} only {found.count} make up"
+                    " the package",
+                )
         except BaseException:
             discard(found.file)
             raise
@@ -305,12 +308,22 @@ class PieceStore:
                 try:
                     batch = reader.read(_READ, 0.0)
                 except PositionOutOfRangeError as error:
-                    self.figures.missing += 1
-                    raise _trimmed(key, run, self._topic) from error
+                    raise self._missing(
+                        key,
+                        f"retention removed the first of the {run.count} pieces, from {run.first_offset} on, and left"
+                        " the message",
+                    ) from error
                 yield from (record for record in batch.records if record.offset <= run.last_offset)
                 # The message was read, so its pieces exist: this read got an older end of the log, which is transient.
                 if not batch.records and batch.is_at_end:
                     raise RetryableError("the journal returned no pieces before a package's message", topic=self._topic)
+
+
+    def _missing(self, key: _Key, what: str) -> PiecesMissingError:
+        self.figures.missing += 1
+        return PiecesMissingError(
+            what, next_step="publish its paths again", topic=self._topic, package=key.package_id
+        )
 
 
 def _decoded(record: Record) -> PieceMessage | None:
@@ -318,24 +331,6 @@ def _decoded(record: Record) -> PieceMessage | None:
         return decode_piece(record.value)
     except MailboatError:
         return None
-
-
-def _incomplete(key: _Key, run: PieceRun, count: int, topic: TopicName) -> PiecesMissingError:
-    return PiecesMissingError(
-        f"of the {run.count} pieces from {run.first_offset} to {run.last_offset} only {count} make up the package",
-        next_step="publish its paths again",
-        topic=topic,
-        package=key.package_id,
-    )
-
-
-def _trimmed(key: _Key, run: PieceRun, topic: TopicName) -> PiecesMissingError:
-    return PiecesMissingError(
-        f"retention removed the first of the {run.count} pieces, from {run.first_offset} on, and left the message",
-        next_step="publish its paths again",
-        topic=topic,
-        package=key.package_id,
-    )
 
 
 def _words(key: _Key, collection: _Collection) -> tuple[str, int, int]:

@@ -259,7 +259,6 @@ class ImportRecorder:
     """Reports commits to meter and tracer; without both it costs two comparisons per commit."""
 
     def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
-        """Nothing is measured yet."""
         self._name = settings.name
         self._clock = ports.clock
         self._meter = ports.meter
@@ -296,14 +295,8 @@ class ImportRecorder:
         if self._meter is not None:
             self._meter.imported(batch)
         if self._tracer.is_recording:
-            traced = [
-                traced_package
-                for traced_package in map(_traced, done)
-                if traced_package is not None and traced_package.trace_parent is not None
-            ]
+            messages = ((record.offset, readable_package(record)) for record in done)
+            # None: imported by a policy that takes it as it is
+            found = (TracedPackage.of(message, offset) for offset, message in messages if message is not None)
+            traced = [package for package in found if package.trace_parent is not None]
             self._tracer.imported(self._name, traced, batch.began_ms, batch.committed_ms)
-
-
-def _traced(record: Record) -> TracedPackage | None:
-    message = readable_package(record)  # None: imported by a policy that takes it as it is
-    return None if message is None else TracedPackage.of(message, record.offset)

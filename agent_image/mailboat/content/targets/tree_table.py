@@ -47,7 +47,6 @@ class PendingSubtrees:
     """Rows to put, and the roots below which all rows of other changes go."""
 
     def __init__(self) -> None:
-        """Nothing is pending."""
         self._values: list[object] = []
         self._ranges: list[tuple[str, str, int]] = []
         self._roots: set[str] = set()
