@@ -61,7 +61,9 @@ def differences(left: Source, right: Source, path: NodePath = ROOT) -> Iterator[
                 where = path_of(mine[0])
                 yield Difference(where, "changed", changed_parts(left.node(where), right.node(where)))
             mine, other = next(ours, _END), next(theirs, _END)
-    named = _other_namespaces(left, right)
+    mine_by_prefix, other_by_prefix = namespaces_of(left) or NO_NAMESPACES, namespaces_of(right) or NO_NAMESPACES
+    common = sorted(mine_by_prefix.keys() & other_by_prefix.keys())
+    named = tuple(prefix for prefix in common if mine_by_prefix[prefix] != other_by_prefix[prefix])
     if named:
         yield Difference(ROOT, "namespaces", named)
 
@@ -94,11 +96,6 @@ def keyed_digests(source: Source, path: NodePath) -> Iterator[tuple[str, bytes]]
         yield from listing.execute("SELECT key, digest FROM listing ORDER BY key")
     finally:
         listing.close()
-
-
-def _other_namespaces(left: Source, right: Source) -> tuple[str, ...]:
-    ours, theirs = namespaces_of(left) or NO_NAMESPACES, namespaces_of(right) or NO_NAMESPACES
-    return tuple(prefix for prefix in sorted(ours) if prefix in theirs and ours[prefix] != theirs[prefix])
 
 
 def _properties(node: Node) -> dict[str, Property]:

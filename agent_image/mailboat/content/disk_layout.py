@@ -143,7 +143,8 @@ def read_namespaces(content: bytes, place: str) -> NamespaceTable:
     """What `.node.namespaces.json` says; `place` is for messages. Raises: PackageCorruptError."""
     try:
         found = _object(json.loads(content))
-        pairs = [(prefix, _text(uri)) for prefix, uris in found.items() for uri in (uris if _is_list(uris) else [uris])]
+        lists = [(prefix, uris if isinstance(uris, list) else [uris]) for prefix, uris in found.items()]
+        pairs = [(prefix, _text(uri)) for prefix, uris in lists for uri in uris]
         return table_of(sorted(set(pairs)))
     except (ValueError, TypeError, RecursionError, PackageCorruptError) as error:
         reason = error.message if isinstance(error, PackageCorruptError) else error
@@ -154,20 +155,13 @@ def read_namespaces(content: bytes, place: str) -> NamespaceTable:
         ) from error
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
 def _property_entry(one: Property) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": one.name, "type": one.type.name}
-    values = [_value_entry(value) for value in one.values]
+    values = [
+        {"sha256": value.digest.hex(), "bytes": value.length_bytes} if isinstance(value, Binary) else value
+        for value in one.values
+    ]
     return entry | ({"values": values} if one.is_multiple else {"value": values[0]})
-
-
-def _value_entry(value: str | Binary) -> Any:
-    if isinstance(value, Binary):
-        return {"sha256": value.digest.hex(), "bytes": value.length_bytes}
-    return value
 
 
 def _property(entry: object) -> Property:

@@ -39,7 +39,8 @@ class HeldBlobs:
             digests.append(binary.digest)
             found = None if are_compared else store.stat(binary.digest)
             if found is None or found.length_bytes != binary.length_bytes:
-                self._fetch(store, binary)
+                with open_binary(binary) as stream:
+                    store.put(stream, binary.digest)
         return b"".join(digests)
 
     def open(self, digest: bytes) -> BinaryIO:
@@ -63,10 +64,6 @@ class HeldBlobs:
         if self._opened is None:
             self._opened = DirectoryBlobStore(self._folder, SystemClock(), are_public=True)
         return self._opened
-
-    def _fetch(self, store: BlobStore, binary: Binary) -> None:
-        with open_binary(binary) as stream:
-            store.put(stream, binary.digest)
 
 
 def blob_folder(database: Path) -> Path:

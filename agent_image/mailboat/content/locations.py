@@ -106,7 +106,12 @@ def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
     """
     kind, colon, _ = text.partition(":")
     if colon and kind in TARGET_KINDS:
-        return _open_target_source(parse_target(text))
+        location = parse_target(text)
+        if kind == SQLITE:
+            return SqliteSource(location.path)
+        if kind == GENERATIONS:
+            return open_generations_source(location.path)
+        return FolderSource(location.path, uri=str(location))
     path = Path(text)
     if not text or not path.exists():
         raise SourceMissingError(f"{text!r} does not exist")
@@ -121,11 +126,3 @@ def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
             next_step=f"what is in a package: mailboat packages inspect {shlex.quote(text)}",
         )
     return FolderSource(path)
-
-
-def _open_target_source(location: TargetLocation) -> Source:
-    if location.kind == SQLITE:
-        return SqliteSource(location.path)
-    if location.kind == GENERATIONS:
-        return open_generations_source(location.path)
-    return FolderSource(location.path, uri=str(location))

@@ -141,7 +141,10 @@ def _checked(stream: BinaryIO, file: Path) -> Snapshot:
     _check_digest(stream, size, file)
     try:
         stream.seek(len(MAGIC))
-        head = _decode_head(_read_framed(stream, size))
+        (head_bytes,) = _LENGTH.unpack(stream.read(_LENGTH.size))
+        if head_bytes > min(size, MAX_DOCUMENT_BYTES):
+            raise ValueError(f"a head of {head_bytes} bytes")
+        head = _decode_head(stream.read(head_bytes))
         package_at = stream.tell()
         tail_end = size - _DIGEST_BYTES - _LENGTH.size
         stream.seek(tail_end)
@@ -152,7 +155,9 @@ def _checked(stream: BinaryIO, file: Path) -> Snapshot:
         if not package_at <= package_end:
             raise ValueError("its parts overlap")
         stream.seek(package_end)
-        tail = _decode_tail(stream.read(tail_bytes))
+        found = json.loads(stream.read(tail_bytes))
+        counts = checked_number(found["package_bytes"]), checked_number(found["node_count"])
+        tail = SnapshotTail(*counts, checked_text(found["tree_digest"]))
         if tail.package_bytes != package_end - package_at:
             raise ValueError("the package does not have its declared length")
     except (ValueError, TypeError, KeyError, RecursionError, struct.error) as error:
@@ -168,13 +173,6 @@ def _check_digest(stream: BinaryIO, size: int, file: Path) -> None:
         left -= len(chunk)
     if left != 0 or stream.read(_DIGEST_BYTES) != total.digest():
         raise SnapshotCorruptError(f"{file} is damaged or truncated: its digest does not match", file=file)
-
-
-def _read_framed(stream: BinaryIO, size: int) -> bytes:
-    (length,) = _LENGTH.unpack(stream.read(_LENGTH.size))
-    if length > min(size, MAX_DOCUMENT_BYTES):
-        raise ValueError(f"a head of {length} bytes")
-    return stream.read(length)
 
 
 def _encode_head(head: SnapshotHead) -> bytes:
@@ -211,13 +209,6 @@ def _decode_head(data: bytes) -> SnapshotHead:
         checked_ms(found["taken_ms"]),
         passed_over,
         None if roots is None else tuple(parse_path(checked_text(path)) for path in roots),
-    )
-
-
-def _decode_tail(data: bytes) -> SnapshotTail:
-    found = json.loads(data)
-    return SnapshotTail(
-        checked_number(found["package_bytes"]), checked_number(found["node_count"]), checked_text(found["tree_digest"])
     )
 
 

@@ -76,7 +76,9 @@ def opened_view(text: str) -> Iterator[TargetView]:
     with closing(connect_reader(location.database)) as connection:
         # One read transaction from here: generation, position and content shown are of the same commit.
         connection.execute("BEGIN")
-        folder = _generation(location, connection)
+        folder = None
+        if location.kind == GENERATIONS:
+            folder = location.path / (_shown(connection) or f"{STATE_FOLDER}/{NOTHING}")
         source = FolderSource(folder, uri=text) if folder else _PinnedSqlite(location.path, connection)
         with closing(source):
             yield _view(source, TargetLedger(connection, text), text, _held_back_at(location, connection))
@@ -109,13 +111,6 @@ def _held_back_at(location: TargetLocation, connection: sqlite3.Connection) -> O
             next_step="mailboat bulk status   (shows the progress of the build)",
         )
     return Offset(int(shown.partition("-")[0]))
-
-
-def _generation(location: TargetLocation, connection: sqlite3.Connection) -> Path | None:
-    """The folder of the committed generation; None for another kind."""
-    if location.kind != GENERATIONS:
-        return None
-    return location.path / (_shown(connection) or f"{STATE_FOLDER}/{NOTHING}")
 
 
 def _shown(connection: sqlite3.Connection) -> str | None:

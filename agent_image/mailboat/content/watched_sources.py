@@ -47,16 +47,6 @@ class WatchedSource:
         return unwatched(self._source)
 
     @property
-    def names(self) -> NamespaceTable | None:
-        """What the prefixes of the source stand for, as far as known."""
-        return namespaces_of(self._source)
-
-    @property
-    def description(self) -> DescribedSource | None:
-        """What the documents of the source say beyond its nodes."""
-        return description_of(self._source)
-
-    @property
     def uri(self) -> str:
         return self._source.uri
 
@@ -80,9 +70,8 @@ def unwatched(source: Source) -> Source:
 
 def description_of(source: Source) -> DescribedSource | None:
     """What the documents of a source say beyond its nodes; None where there are none."""
-    if isinstance(source, WatchedSource):
-        return source.description
-    return source if isinstance(source, DescribedSource) else None
+    itself = unwatched(source)
+    return itself if isinstance(itself, DescribedSource) else None
 
 
 def namespaces_of(source: Source) -> NamespaceTable | None:
@@ -90,9 +79,8 @@ def namespaces_of(source: Source) -> NamespaceTable | None:
 
     Raises: as `NamedSource.namespaces`.
     """
-    if isinstance(source, WatchedSource):
-        return source.names
-    return source.namespaces() if isinstance(source, NamedSource) else None
+    itself = unwatched(source)
+    return itself.namespaces() if isinstance(itself, NamedSource) else None
 
 
 def watched_nodes(nodes: Iterable[Node], watch: Watch) -> Iterator[Node]:

@@ -140,7 +140,8 @@ class FolderSource:
     def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
         """Path and `node_digest` of every node, see `DigestedSource`; files known by signature are not read."""
         for place in self._places(path, is_deep=True, is_by_name=True):
-            node = self._identity_at(place)
+            is_folder = stat.S_ISDIR(place.status.st_mode)
+            node = self._folder_at(place) if is_folder else file_node(place.path, self._large(place))
             if node is not None:
                 digest = node_digest(node)
                 self._remember()
@@ -156,7 +157,27 @@ class FolderSource:
     def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | UnlistedEntry]:
         """See `ListedSource`: files are listed with their status and not read."""
         with self._walking():
-            yield from self._listed(path, is_deep=is_deep)
+            try:
+                first = self._find(path)
+            except _REFUSALS as error:
+                yield UnlistedEntry(path, error)
+                return
+            todo: list[Iterator[_Place | UnlistedEntry]] = [iter([] if first is None else [first])]
+            trail: list[tuple[int, int]] = []
+            while todo:
+                place = next(todo[-1], None)
+                if place is None:
+                    todo.pop()
+                    del trail[-1:]
+                elif isinstance(place, UnlistedEntry):
+                    yield place
+                else:
+                    item, entries = self._listed_at(place, trail, is_deep=is_deep)
+                    if item is not None:
+                        yield item
+                    if entries is not None:
+                        trail.append((place.status.st_dev, place.status.st_ino))
+                        todo.append(self._listed_children(place, entries))
 
     def namespaces(self) -> NamespaceTable:
         """See `NamedSource.namespaces`: what `.node.namespaces.json` in the top folder says now."""
@@ -185,29 +206,6 @@ class FolderSource:
         finally:
             self._folders.release()
 
-    def _listed(self, path: NodePath, *, is_deep: bool) -> Iterator[ListedNode | UnlistedEntry]:
-        try:
-            first = self._find(path)
-        except _REFUSALS as error:
-            yield UnlistedEntry(path, error)
-            return
-        todo: list[Iterator[_Place | UnlistedEntry]] = [iter([] if first is None else [first])]
-        trail: list[tuple[int, int]] = []
-        while todo:
-            place = next(todo[-1], None)
-            if place is None:
-                todo.pop()
-                del trail[-1:]
-            elif isinstance(place, UnlistedEntry):
-                yield place
-            else:
-                item, entries = self._listed_at(place, trail, is_deep=is_deep)
-                if item is not None:
-                    yield item
-                if entries is not None:
-                    trail.append((place.status.st_dev, place.status.st_ino))
-                    todo.append(self._listed_children(place, entries))
-
     def _listed_at(
         self, place: _Place, trail: list[tuple[int, int]], *, is_deep: bool
     ) -> tuple[ListedNode | UnlistedEntry | None, Sequence[str] | None]:
@@ -228,26 +226,23 @@ class FolderSource:
     def _places(self, path: NodePath, *, is_deep: bool, is_by_name: bool = False) -> Iterator[_Place]:
         """What lies at and below a path, in walk order, or siblings by name."""
         with self._walking():
-            yield from self._places_from(self._find(path), is_deep=is_deep, is_by_name=is_by_name)
-
-    def _places_from(self, first: _Place | None, *, is_deep: bool, is_by_name: bool) -> Iterator[_Place]:
-        todo = [iter([] if first is None else [first])]
-        trail: list[tuple[int, int]] = []
-        while todo:
-            place = next(todo[-1], None)
-            if place is None:
-                todo.pop()
-                if trail:
-                    trail.pop()
-                continue
-            yield place
-            if is_deep and stat.S_ISDIR(place.status.st_mode):
-                here = (place.status.st_dev, place.status.st_ino)
-                # Links are followed within the root: one that leads to a folder above it would never end.
-                if here in trail:
-                    raise _looping(place)
-                trail.append(here)
-                todo.append(self._children(place, is_by_name=is_by_name))
+            first = self._find(path)
+            todo = [iter([] if first is None else [first])]
+            trail: list[tuple[int, int]] = []
+            while todo:
+                place = next(todo[-1], None)
+                if place is None:
+                    todo.pop()
+                    del trail[-1:]
+                    continue
+                yield place
+                if is_deep and stat.S_ISDIR(place.status.st_mode):
+                    here = (place.status.st_dev, place.status.st_ino)
+                    # Links are followed within the root: one that leads to a folder above it would never end.
+                    if here in trail:
+                        raise _looping(place)
+                    trail.append(here)
+                    todo.append(self._children(place, is_by_name=is_by_name))
 
     def _names(self, place: _Place, *, is_by_name: bool) -> list[str]:
         entries = self._entries(place)
@@ -314,11 +309,6 @@ class FolderSource:
             small = self._folders.read(place.disk, INLINE_BYTES, place.status)
         return file_node(place.path, self._large(place) if small is None else small)
 
-    def _identity_at(self, place: _Place) -> Node | None:
-        if stat.S_ISDIR(place.status.st_mode):
-            return self._folder_at(place)
-        return file_node(place.path, self._large(place))
-
     def _folder_at(self, place: _Place) -> Node | None:
         node = self._sidecar_node(place)
         if node is None and place.path != "/":
@@ -356,7 +346,8 @@ class FolderSource:
         signature = signature_of(place.status)
         known = None if self._digests is None else self._digests.find(place.path, signature)
         binary = binary_of_file(self._root, place.disk, signature, known)
-        if known is None and self._digests is not None and self._is_settled(signature):
+        settled_at = max(signature.modified_ns, signature.changed_ns) / 1e9 + SETTLED_SECONDS
+        if known is None and self._digests is not None and settled_at < self._clock.now().timestamp():
             self._remember()
             self._unread.append(_Unread(place.path, signature, binary))
         return binary
@@ -368,10 +359,6 @@ class FolderSource:
             path, signature, binary = unread.popleft()
             if self._digests is not None and binary.is_digest_known:
                 self._digests.store(path, signature, binary.digest)
-
-    def _is_settled(self, signature: FileSignature) -> bool:
-        newest = max(signature.modified_ns, signature.changed_ns) / 1e9
-        return newest + SETTLED_SECONDS < self._clock.now().timestamp()
 
 
 def _own_file(folders: SourceFolders, disk: str, limit_bytes: int, path: NodePath) -> bytes | None:

@@ -49,7 +49,8 @@ class DiskTree:
         names = names_on_disk(node.path)
         if names and node.is_plain_file and node.child_order is None and not has_children:
             self._enter(names[:-1], is_made=True)
-            self._place_file(names[-1], node, number)
+            if node.data is not None and not self._move_in(names[-1], node.data, number):
+                self._check_there(names[-1], node.data)
             return
         self._enter(names, is_made=True)
         if node.is_plain_folder and names:
@@ -63,8 +64,8 @@ class DiskTree:
         if not names:
             self._enter([], is_made=False)
             self._drop_sidecar()
-        elif self._enter(names[:-1], is_made=False):
-            self._remove_entry(names[-1])
+        elif self._enter(names[:-1], is_made=False) and self._trail.last.remove(names[-1]):
+            self._touch_folder()
 
     def _enter(self, names: Sequence[str], *, is_made: bool) -> bool:
         """Make the folder of that name the current one; whether it is there. Raises: ForeignEntryError for a link."""
@@ -87,11 +88,6 @@ class DiskTree:
             os.unlink(name, dir_fd=here)
         os.mkdir(name, PUBLIC_FOLDER, dir_fd=here)
         self._touch_folder()
-
-    def _place_file(self, name: str, node: Node, number: int | None) -> None:
-        data = node.data
-        if data is not None and not self._move_in(name, data, number):
-            self._check_there(name, data)
 
     def _place_sidecar(self, node: Node, number: int | None) -> None:
         held = {binary.digest: binary for binary in binaries_of(node)}
@@ -152,10 +148,6 @@ class DiskTree:
             f"the bytes of {place} are gone, from its place and from the staging folder",
             next_step="restore the target from a snapshot, or remove it and import everything again",
         )
-
-    def _remove_entry(self, name: str) -> None:
-        if self._trail.last.remove(name):
-            self._touch_folder()
 
     def _place(self, name: str) -> str:
         return f"{self._trail.last.place}/{name}"

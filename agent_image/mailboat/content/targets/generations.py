@@ -173,7 +173,8 @@ class _Generations(TreePresenter):
         self._was_held_back = self._intake.is_held_back()
         if not self._was_held_back:
             self._state.staging.clear()
-        self._enter_current()
+        self._leave_current()
+        self._current = self._root.folder(self._names[0]) if self._names else None
         self._intake.begin(self._current)
 
     def prepare(self, position: Position) -> None:
@@ -239,7 +240,8 @@ class _Generations(TreePresenter):
         """Do what a killed process left undone, and undo what it had not committed."""
         for left in (_BUILDING, _DISCARDED, _LINKED):
             self._own.remove(left)
-        if self._names and not self._is_folder(self._names[0]):
+        newest = self._root.status(self._names[0]) if self._names else None
+        if self._names and (newest is None or not stat.S_ISDIR(newest.st_mode)):
             raise TargetCorruptError(
                 f"{self._state.uri}: the generation {self._names[0]} is gone",
                 next_step="restore the target from a snapshot, or empty it and import everything again",
@@ -314,14 +316,6 @@ class _Generations(TreePresenter):
         except FileNotFoundError:
             return
         self._own.remove(_DISCARDED)
-
-    def _is_folder(self, name: str) -> bool:
-        status = self._root.status(name)
-        return status is not None and stat.S_ISDIR(status.st_mode)
-
-    def _enter_current(self) -> None:
-        self._leave_current()
-        self._current = self._root.folder(self._names[0]) if self._names else None
 
     def _leave_current(self) -> None:
         if self._current is not None:

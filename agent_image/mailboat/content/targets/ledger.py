@@ -176,7 +176,9 @@ class TargetLedger:
         return [self._entry(row) for row in rows]
 
     def _entry(self, row: Sequence[Any]) -> GivenUp:
-        paths = self._paths(row[3])
+        paths = self._connection.decoded(row[3], "paths")
+        if not isinstance(paths, list):
+            raise self._connection.corrupt(row[3], "paths")
         more = paths.pop() if paths and isinstance(paths[-1], int) else 0
         return GivenUp(
             Offset(row[0]),
@@ -188,12 +190,6 @@ class TargetLedger:
             row[6],
             more,
         )
-
-    def _paths(self, text: str) -> list[Any]:
-        found = self._connection.decoded(text, "paths")
-        if not isinstance(found, list):
-            raise self._connection.corrupt(text, "paths")
-        return found
 
     def _status(self, kind: int, message: bytes) -> StatusMessage | CommandResult:
         decoded = decode_message(headers.headers_for(kind), message)
@@ -256,8 +252,13 @@ class LedgerAdditions:
             note_jobs(connection, self._jobs)
         if done:
             note_done(connection, done, position.next_offset)
-        rows = map(_entry_row, self._given_up)
-        connection.executemany("INSERT OR REPLACE INTO given_up VALUES (?, ?, ?, ?, ?, ?, ?, 0)", rows)
+        for entry in self._given_up:
+            paths = json.dumps([*entry.paths, entry.more_paths] if entry.more_paths else entry.paths)
+            row = entry.offset, entry.package_id, entry.pub_agent_name, paths, cause_text(entry.cause)
+            connection.execute(
+                "INSERT OR REPLACE INTO given_up VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                (*row, entry.attempts, entry.given_up_ms),
+            )
         for publisher in self._passed_over:
             connection.execute("INSERT OR IGNORE INTO passed_over VALUES (?)", (publisher,))
         if self._after_calls:
@@ -281,12 +282,6 @@ def _forget_packages(connection: sqlite3.Connection, next_offset: Offset) -> Non
     # packages below stay imported, so calls for them are still to be made
     connection.execute("DELETE FROM after_call WHERE at_offset >= ?", (next_offset,))
     connection.execute("UPDATE state SET reports = '{}'")
-
-
-def _entry_row(entry: GivenUp) -> tuple[object, ...]:
-    paths = json.dumps([*entry.paths, entry.more_paths] if entry.more_paths else entry.paths)
-    identity = entry.offset, entry.package_id, entry.pub_agent_name
-    return *identity, paths, cause_text(entry.cause), entry.attempts, entry.given_up_ms
 
 
 def _position_row(position: Position, changes: int) -> tuple[object, ...]:

@@ -132,7 +132,8 @@ class StagedIntake:
             disk.check(path_of(key))
             parent = parent_key(key)
             if parent != last:
-                last, is_file = parent, self._is_file(parent)
+                row = self._connection.execute("SELECT body FROM nodes WHERE key = ?", (parent,)).fetchone()
+                last, is_file = parent, row is not None and decode_node(path_of(parent), row[0]).is_plain_file
             if is_file and (is_there or not self._has_children(parent)):
                 parents.add(parent)
         for key in sorted(parents):
@@ -174,10 +175,6 @@ class StagedIntake:
         self._connection.execute("UPDATE nodes SET held = ? WHERE key = ?", (held, key))
         # the trigger fires for a changed body only, and this changed `held`
         self._connection.execute("INSERT OR IGNORE INTO redo VALUES (?)", (key,))
-
-    def _is_file(self, key: Key) -> bool:
-        row = self._connection.execute("SELECT body FROM nodes WHERE key = ?", (key,)).fetchone()
-        return row is not None and decode_node(path_of(key), row[0]).is_plain_file
 
     def _has_children(self, key: str) -> bool:
         sql = "SELECT 1 FROM nodes WHERE key >= ? AND key < ? LIMIT 1"

@@ -261,7 +261,7 @@ class TreeTable:
         while chunk := list(islice(stream, CHUNK_RECORDS)):
             covered = [record for record in chunk if covers(record.path)]
             if len(covered) != len(chunk):
-                put += self._make_ancestors(chunk, covers, stamp)
+                put += sum(self.make_ancestor(record, stamp, covers) for record in chunk if not covers(record.path))
             new_files += [record.path for record in covered if self.is_new_file(record, alone)]
             rows = self.put(covered, stamp, covers)
             put += len(rows)
@@ -270,7 +270,7 @@ class TreeTable:
                 uncarried.difference_update(row[0] for row in rows)
         # After the rows: what still has another stamp is what the package covers and does not contain.
         deep = sorted(subtree_range(key_of(filter_set.root)) for filter_set in sets if not filter_set.is_shallow)
-        removed = sum(self._delete_others(low, high, stamp) for low, high in deep)
+        removed = sum(self._delete(_DELETE_OTHERS, low, high, stamp) for low, high in deep)
         removed += sum(self.delete_alone(key) for key in shallow if key in uncarried)
         removed += sum(self.delete_below(path, stamp) for path in new_files)
         return ChangeCount(put, removed, size)
@@ -292,7 +292,7 @@ class TreeTable:
 
     def remove(self, paths: Iterable[NodePath]) -> ChangeCount:
         """Remove subtrees."""
-        return ChangeCount(removed=sum(self._delete_range(*subtree_range(key_of(path))) for path in paths))
+        return ChangeCount(removed=sum(self._delete(_DELETE_RANGE, *subtree_range(key_of(path))) for path in paths))
 
     def put(self, records: Sequence[NodeRecord], stamp: int, covers: Covers) -> list[Row]:
         """Put nodes as they are, and make the folders above them that are missing."""
@@ -300,7 +300,7 @@ class TreeTable:
         self._upsert(rows)
         keys = {row[0] for row in rows}
         for key in {key[: key.rindex(SEPARATOR)] for key in keys} - keys:
-            # A covered ancestor needs this stamp although it is known to exist: else `_delete_others` removes it.
+            # A covered ancestor needs this stamp although it is known to exist: else `_DELETE_OTHERS` removes it.
             if key not in self._known or covers(path_of(key)):
                 self._keep_ancestors(key, stamp, covers)
         return rows
@@ -379,9 +379,6 @@ class TreeTable:
             size += len(body)
         return values, size
 
-    def _make_ancestors(self, records: Iterable[NodeRecord], covers: Covers, stamp: int) -> int:
-        return sum(self.make_ancestor(record, stamp, covers) for record in records if not covers(record.path))
-
     def _keep_ancestors(self, key: str, stamp: int, covers: Covers) -> None:
         """See to it that a node's ancestors are there, and stay when the change removes what it did not carry."""
         while key not in {"", ROOT_KEY}:
@@ -407,20 +404,12 @@ class TreeTable:
     def _upsert(self, rows: Sequence[Row]) -> None:
         self._connection.executemany(_UPSERT, rows)
 
-    def _delete_others(self, low: str, high: str, stamp: int) -> int:
-        removed = self._connection.execute(_DELETE_OTHERS, (low, high, stamp)).rowcount
+    def _delete(self, sql: str, low: str, high: str, *stamp: int) -> int:
+        """Delete rows of a range; how many they were."""
+        removed = self._connection.execute(sql, (low, high, *stamp)).rowcount
         if removed:
-            self._forget_within(low, high)
+            self._known = {key for key in self._known if not low <= key < high}
         return removed
-
-    def _delete_range(self, low: str, high: str) -> int:
-        removed = self._connection.execute(_DELETE_RANGE, (low, high)).rowcount
-        if removed:
-            self._forget_within(low, high)
-        return removed
-
-    def _forget_within(self, low: str, high: str) -> None:
-        self._known = {key for key in self._known if not low <= key < high}
 
 
 def _size(records: Sequence[NodeRecord]) -> int:

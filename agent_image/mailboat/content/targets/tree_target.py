@@ -159,7 +159,11 @@ class TreeBatch(LedgerAdditions):
         try:
             count = self._table.gather(change, self._changes)
             if count is None:
-                count = self._apply_at_once(change)
+                self._table.flush()
+                if change.filter.is_simple:
+                    count = self._table.apply_simple(change, self._changes)
+                else:
+                    count = apply_filtered(self._table, change, self._changes)
             if change.namespaces:
                 keep_namespaces(self._parts.connection, (change.namespaces,))
         except BaseException as error:
@@ -167,12 +171,6 @@ class TreeBatch(LedgerAdditions):
             self._translate(error, stamp)
             raise
         return count
-
-    def _apply_at_once(self, change: TreeChange) -> ChangeCount:
-        self._table.flush()
-        if change.filter.is_simple:
-            return self._table.apply_simple(change, self._changes)
-        return apply_filtered(self._table, change, self._changes)
 
     def apply_subtrees(self, subtrees: Subtrees, first: int) -> tuple[int, ChangeCount]:
         try:
