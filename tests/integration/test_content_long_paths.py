@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.content.locations import open_target
-from mailboat.content.targets.path_limits import PathLimits
+from mailboat.content.targets.disk_names import PathLimits
 from mailboat.errors import PathRefusedError
 from mailboat.model.identifiers import Offset
 from mailboat.model.paths import NodePath

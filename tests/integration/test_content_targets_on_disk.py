@@ -529,7 +529,7 @@ class TestDisksThatIgnoreCase:
     def test_names_beyond_those_that_are_remembered_are_compared(
         self, target: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mailboat.content.targets.folded_names._REMEMBERED", 0)
+        monkeypatch.setattr("mailboat.content.targets.disk_names._REMEMBERED", 0)
         nodes = [a_folder("/de"), a_file("/de/B/x"), a_file("/de/C/y"), a_file("/de/b")]
         with pytest.raises(PathRefusedError, match="'B' and 'b' differ in case"):
             publish(target, nodes, deep("/de"), 1)

@@ -17,10 +17,9 @@ from mailboat.content.disk_layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
 from mailboat.content.targets.durability import Durability
-from mailboat.content.targets.folded_names import FoldedNames, ignores_case
+from mailboat.content.targets.disk_names import FoldedNames, PathLimits, ignores_case
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import ShownNamespaces
-from mailboat.content.targets.path_limits import PathLimits
 from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.staged_intake import StagedIntake
 from mailboat.content.targets.tree_target import TargetParts, TreePresenter
