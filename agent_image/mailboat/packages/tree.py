@@ -186,15 +186,12 @@ MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
 class TreeCodec:
     """See `PackageCodec`. Any thread may use it."""
 
+    package_type: Final = TREE
+
     def __init__(self, namespaces: Mapping[str, str] | None = None) -> None:
         """Build a codec; `namespaces` by prefix are those that the configuration names."""
         self._namespaces = namespaces or {}
         self._headers = TreeHeaders()
-
-    @property
-    def package_type(self) -> str:
-        """`tree`."""
-        return TREE
 
     def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
         """See `PackageCodec.write`; errors: see `TreePackageWriter.write`."""
@@ -221,12 +218,19 @@ class TreeCodec:
         expected, trailer_at = digest_in_trailer(payload, len(nodes))
         if not are_bytes_checked:
             check_digest(expected, hashlib.sha256(memoryview(payload)[:trailer_at]).digest())
-        package_filter, ancestors = self._headers.read(payload) or _whole_header(package, open_blob)
+        header = self._headers.read(payload)
+        if header is None:
+            header = take_header(package.header, compile_java, open_blob)
+            check_header(header)
+        package_filter, ancestors = header
         records = take_nodes(nodes, open_blob)
-        _check_paths(package_filter, [record[0] for record in records], limits)
+        paths = [record[0] for record in records]
+        if not is_in_key_order(paths, refuse_collisions=limits.refuse_collisions):
+            check_order(paths, refuse_collisions=limits.refuse_collisions)
+        for path in filterfalse(package_filter.covers, paths):
+            raise not_covered(path)
         if ancestors:
             is_above_all = package_filter.is_simple  # no rule leaves out a node below a root
-            header = Header(package_filter, ancestors)
             records = ancestors + records if is_above_all else list(with_ancestors(header, records))
         _check_total(len(payload), records, limits)
         namespaces = take_namespaces(package) if len(package.namespace) else NO_NAMESPACES
@@ -251,19 +255,6 @@ class TreeCodec:
         are_bytes_checked: bool = False,
     ) -> TreePackageReader:
         return TreePackageReader(stream, limits, open_blob, are_bytes_checked=are_bytes_checked)
-
-
-def _whole_header(package: TreePackage, open_blob: OpenBinary | None) -> Header:
-    header = take_header(package.header, compile_java, open_blob)
-    check_header(header)
-    return header
-
-
-def _check_paths(package_filter: WorkspaceFilter, paths: list[NodePath], limits: LimitsConfig) -> None:
-    if not is_in_key_order(paths, refuse_collisions=limits.refuse_collisions):
-        check_order(paths, refuse_collisions=limits.refuse_collisions)
-    for path in filterfalse(package_filter.covers, paths):
-        raise not_covered(path)
 
 
 def _check_total(payload_bytes: int, records: list[NodeRecord], limits: LimitsConfig) -> None:

@@ -63,10 +63,11 @@ class PathOrder:
             PackageCorruptError: It comes twice, or after its descendants or siblings of a closed parent.
             LimitExceededError: A name differs in case or Unicode form only from another in the same folder.
         """
-        if path == "/":
-            self._check_root()
-            return
+        if path == "/" and self._has_any:
+            raise PackageCorruptError("a node comes twice, or after its descendants", path=path)
         self._has_any = True
+        if path == "/":
+            return
         names = path[1:].split("/")
         opened = self._open
         shared = 0
@@ -87,11 +88,6 @@ class PathOrder:
             self._refuse(path, name, other)
         self._open.append(name)
         self._children.append(SiblingNames())
-
-    def _check_root(self) -> None:
-        if self._has_any:
-            raise PackageCorruptError("a node comes twice, or after its descendants", path="/")
-        self._has_any = True
 
     def _refuse(self, path: NodePath, name: str, other: str) -> None:
         if other == name:

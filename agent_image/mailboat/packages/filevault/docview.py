@@ -112,7 +112,7 @@ def parse_values(text: str) -> ParsedValues:
         values = _split(text)
         is_multiple = True
     else:
-        values = (_unescape(text) if "\\" in text else text,)
+        values = (_joined([_piece(match) for match in _PIECES.finditer(text)]) if "\\" in text else text,)
         is_multiple = False
     kind, values = _understood(kind, values, is_multiple=is_multiple)
     return ParsedValues(kind, is_multiple, values, is_reference)
@@ -185,7 +185,9 @@ def format_values(kind: PropertyType, values: Sequence[str], *, is_multiple: boo
 
 
 def _split(text: str) -> tuple[str, ...]:
-    is_closed = text[-1] == "]" and not _ends_escaped(text)
+    before = text[:-1]
+    is_escaped = (len(before) - len(before.rstrip("\\"))) % 2 == 1
+    is_closed = text[-1] == "]" and not is_escaped
     inner = text[1:-1] if is_closed and len(text) > 1 else text[1:]
     if "\\" not in inner:
         values = inner.split(",")
@@ -198,11 +200,6 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _ends_escaped(text: str) -> bool:
-    before = text[:-1]
-    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
-
-
 def _unescape_values(inner: str) -> list[str]:
     values: list[list[str]] = [[]]
     for match in _PIECES.finditer(inner):
@@ -211,10 +208,6 @@ def _unescape_values(inner: str) -> list[str]:
         else:
             values[-1].append(_piece(match))
     return [_joined(pieces) for pieces in values]
-
-
-def _unescape(text: str) -> str:
-    return _joined([_piece(match) for match in _PIECES.finditer(text)])
 
 
 def _piece(match: re.Match[str]) -> str:

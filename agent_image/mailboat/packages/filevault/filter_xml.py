@@ -138,19 +138,16 @@ class _Reading:
         pairs = attribute_pairs(attributes)
         if name == "workspaceFilter" and not self.is_filter:
             self.is_filter = True
-            self._check_version(pairs.get("version") or "1.0")
+            version = pairs.get("version") or "1.0"
+            number = read_double(version)  # as `1` or `1.0`
+            if number is None or float(number) > _VERSION:
+                raise self._refused(f"version {version[:20]!r} is not known; known is up to {_VERSION}")
         elif name == "filter" and self.is_filter:
             self._start_set(pairs)
         elif name in ("include", "exclude") and self.sets:
             self._start_rule(name == "include", pairs)
         else:
             raise self._refused(f"the element {name[:40]!r} is not known there")
-
-    def _check_version(self, version: str) -> None:
-        """A number that Java reads, as `1` or `1.0`."""
-        number = read_double(version)
-        if number is None or float(number) > _VERSION:
-            raise self._refused(f"version {version[:20]!r} is not known; known is up to {_VERSION}")
 
     def _start_set(self, pairs: dict[str, str]) -> None:
         named, root = pairs.get("mode") or "replace", pairs.get("root") or ROOT

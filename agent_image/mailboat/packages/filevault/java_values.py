@@ -111,11 +111,7 @@ def _has_java_digits(text: str) -> bool:
 def _with_ascii_digits(text: str) -> str:
     if text.isascii() or not _has_java_digits(text):
         return text
-    return _DIGIT.sub(_ascii_digit, text)
-
-
-def _ascii_digit(match: re.Match[str]) -> str:
-    return str(int(match[0]))
+    return _DIGIT.sub(lambda match: str(int(match[0])), text)
 
 
 _READERS: Final[Mapping[PropertyType, Callable[[str], str | None]]] = {

@@ -40,7 +40,8 @@ _XML_PREFIX: Final = re.compile(rf"(?!xmlns\Z){PREFIX}\Z")
 def platform_name(name: str) -> str:
     """The name of a node or property as a segment of a zip path, before any suffix."""
     if _PLAIN.match(name):
-        return name if name[0] != "." or not _is_passed_over(name) else f"%2e{name[1:]}"
+        is_passed_over = name[0] == "." and (name == CONTENT_XML or is_ignored(name))
+        return f"%2e{name[1:]}" if is_passed_over else name
     prefixed = _PREFIXED.match(name)
     if prefixed:
         return f"_{prefixed[1]}_{prefixed[2]}"
@@ -92,10 +93,6 @@ def split_property_file(platform: str) -> tuple[str, int | None] | None:
     return repository_name(match[1]), None if match[2] is None else int(match[2])
 
 
-def _is_passed_over(name: str) -> bool:
-    return name == CONTENT_XML or is_ignored(name)
-
-
 def _mapped(name: str) -> str:
     before, colon, after = name.partition(":")
     if colon and before and "_" not in before:
@@ -105,19 +102,11 @@ def _mapped(name: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return _TO_ESCAPE.sub(_percent, text)
+    return _TO_ESCAPE.sub(lambda match: f"%{ord(match[0]):02x}", text)
 
 
 def _decode_percent(text: str) -> str:
-    return _PERCENT.sub(_character, text) if "%" in text else text
-
-
-def _character(match: re.Match[str]) -> str:
-    return chr(int(match[1], 16))
-
-
-def _percent(match: re.Match[str]) -> str:
-    return f"%{ord(match[0]):02x}"
+    return _PERCENT.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
 # ---------------------------------------------------------------------------------------------------------- ISO 9075

@@ -154,18 +154,14 @@ class VaultSource:
 
     def node_types(self) -> Mapping[str, bytes]:
         if self._node_types is None:
-            self._node_types = self._read_node_types()
+            found: dict[str, bytes] = {}
+            left = MAX_NODE_TYPES_BYTES
+            with refusals_of(self.uri):
+                for name in filter(_NODE_TYPES.fullmatch, self.other_metadata()):
+                    found[name] = self._read_metadata(name, left)
+                    left -= len(found[name])
+            self._node_types = found
         return self._node_types
-
-    def _read_node_types(self) -> Mapping[str, bytes]:
-        found: dict[str, bytes] = {}
-        left = MAX_NODE_TYPES_BYTES
-        with refusals_of(self.uri):
-            for name in filter(_NODE_TYPES.fullmatch, self.other_metadata()):
-                content = self._read_metadata(name, left)
-                left -= len(content)
-                found[name] = content
-        return found
 
     def _read_metadata(self, name: str, largest: int) -> bytes:
         if self._archive is None:
@@ -237,36 +233,28 @@ def open_checkout_source(folder: Path) -> VaultSource:
         UntrustedInputError: Its filter can't be understood.
     """
     with refusals_of(folder):
-        return _opened_checkout(folder)
+        root = os.path.realpath(folder / CONTENT_ROOT)
+        if not os.path.isdir(root):  # noqa: PTH112  # a text from here on
+            raise SourceMissingError(f"{folder} has no folder {CONTENT_ROOT}")
+        directory = CheckoutDirectory(CONTENT_ROOT, root, root)
+        survey = partial(declarations_in, directory)
+        documents = DocumentReader(Namespaces(), LimitsConfig().max_xml_depth, MAX_DOCUMENT_BYTES, survey)
 
-
-def _opened_checkout(folder: Path) -> VaultSource:
-    root = os.path.realpath(folder / CONTENT_ROOT)
-    if not os.path.isdir(root):  # noqa: PTH112  # a text from here on
-        raise SourceMissingError(f"{folder} has no folder {CONTENT_ROOT}")
-    limits = LimitsConfig()
-    directory = CheckoutDirectory(CONTENT_ROOT, root, root)
-    survey = partial(declarations_in, directory)
-    documents = DocumentReader(Namespaces(), limits.max_xml_depth, MAX_DOCUMENT_BYTES, survey)
-
-    content = _metadata_of(folder, FILTER_XML, MAX_FILTER_BYTES)
-    owned = None if content is None else parse_filter(content)
-    refer = refer_to(ReferenceCodec(), None)
-    aggregates = Aggregates(documents, refer, owned, refuse_collisions=False)
-    content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
-    properties = {} if content is None else parse_properties(content)
-    check_properties(properties)
-    # A root `/` stays: who publishes a checkout owns all of it, and a node that is removed at its top is a deletion.
-    metadata = PackageMetadata(_files_of(folder / _META), owned, properties)
-    return VaultSource(str(folder), aggregates, directory, None, metadata)
-
-
-def _files_of(meta: Path) -> list[str]:
-    return [
-        (Path(folder) / name).relative_to(meta.parent).as_posix()
-        for folder, _, names in os.walk(meta)
-        for name in names
-    ]
+        content = _metadata_of(folder, FILTER_XML, MAX_FILTER_BYTES)
+        owned = None if content is None else parse_filter(content)
+        aggregates = Aggregates(documents, refer_to(ReferenceCodec(), None), owned, refuse_collisions=False)
+        content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
+        properties = {} if content is None else parse_properties(content)
+        check_properties(properties)
+        files = [
+            (Path(place) / name).relative_to(folder).as_posix()
+            for place, _, names in os.walk(folder / _META)
+            for name in names
+        ]
+        # A root `/` stays: who publishes a checkout owns all of it, and a node that is removed at its top is a deletion.
+        return VaultSource(
+            str(folder), aggregates, directory, None, PackageMetadata(files, owned, properties)
+        )
 
 
 def open_archive_source(

@@ -85,17 +85,12 @@ class Namespaces:
     def __init__(self, more: Mapping[str, str] | None = None) -> None:
         """Begin with the known prefixes and `more` of them."""
         self.configured = more or {}
-        self._by_prefix = {**KNOWN, **self.configured}
-        self._by_namespace = {uri: prefix for prefix, uri in self._by_prefix.items()}
+        self.by_prefix: Final[Mapping[str, str]] = {**KNOWN, **self.configured}
+        self._by_namespace = {uri: prefix for prefix, uri in self.by_prefix.items()}
         self.names: dict[str, str] = {}
         self.plans: dict[tuple[str, ...], AttributePlan] = {}
         self.interned: dict[str, str] = {}
         self._interned_bytes = 0
-
-    @property
-    def by_prefix(self) -> Mapping[str, str]:
-        """The known namespaces."""
-        return self._by_prefix
 
     def is_known(self, uri: str) -> bool:
         """Whether a namespace has a prefix in all packages."""
@@ -111,13 +106,13 @@ class Namespaces:
         known = self._by_namespace.get(uri)
         if known is not None:
             return known
-        if (self._by_prefix.get(prefix) or seen.setdefault(prefix, uri)) == uri:
+        if (self.by_prefix.get(prefix) or seen.setdefault(prefix, uri)) == uri:
             return prefix
         if not prefix:
             raise PackageCorruptError("names without prefix have two namespaces", entry=entry)
         for number in range(MAX_NAMESPACES_OF_PREFIX):
             free = f"{prefix}{number}"
-            if free not in self._by_prefix and seen.setdefault(free, uri) == uri:
+            if free not in self.by_prefix and seen.setdefault(free, uri) == uri:
                 return free
         raise PackageCorruptError(
             f"the prefix {prefix!r} has more than {MAX_NAMESPACES_OF_PREFIX} namespaces", entry=entry
