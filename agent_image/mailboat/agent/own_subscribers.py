@@ -150,11 +150,13 @@ class OwnSubscribers:
             if journal is None:
                 raise
         self._journal, published = journal, self._published[1]
+        names = {name for config, _ in self._agents for name in config.follow} | published.keys()
+        messages = [message for _, task in self._agents if (message := task.report().message) is not None]
+        names |= {state.pub_agent_name for message in messages for state in message.states}
         return StatusView(
             journal=journal,
             publishers=tuple(
-                PublisherView(name, last_published_at=published.get(AgentName(name)))
-                for name in sorted(self._publishers() | published.keys())
+                PublisherView(name, last_published_at=published.get(AgentName(name))) for name in sorted(names)
             ),
             subscribers=_views(members, journal, progress),
         )
@@ -305,12 +307,6 @@ class OwnSubscribers:
             return self._published
         self._published_at = now
         return end, recent_publishers(self._workspace.journal, self._workspace.package_topic)
-
-    def _publishers(self) -> set[str]:
-        """Those that are followed by name, and those of which a package was read."""
-        names = {name for config, _ in self._agents for name in config.follow}
-        messages = [message for _, task in self._agents if (message := task.report().message) is not None]
-        return names | {state.pub_agent_name for message in messages for state in message.states}
 
 
 def _views(

@@ -32,7 +32,6 @@ from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home, note_configuration
 from mailboat.composition.workspace import prepare
-from mailboat.config.document import HttpConfig
 from mailboat.errors import UsageError
 from mailboat.printable import printable
 from mailboat.telemetry.logs import configure_logs
@@ -150,23 +149,19 @@ def health(
     ] = None,
 ) -> None:
     """Check the liveness of the agent on this machine (/healthz). Exit code 1 if it is not live."""
-    url, status, answer = _liveness(configuration(session, config).config.http)
+    from mailboat.api.client import fetch_health
+
+    http = configuration(session, config).config.http
+    if http.port == 0:
+        raise UsageError("http.port is 0: the agent's port is not known", next_step="set http.port to a fixed port")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104  # every address: the loopback
+    url = f"http://{f'[{host}]' if ':' in host else host}:{http.port}/healthz"
+    status, answer = fetch_health(url, _HEALTH_SECONDS)
     document = {"url": url, "alive": status == HTTPStatus.OK, "answer": answer}
     text = "alive" if document["alive"] else f"HTTP {status}: {answer}"
     session.show(Report(document, [url], lambda: [f"{url}: {text}"]))
     if not document["alive"]:
         raise typer.Exit(1)
-
-
-def _liveness(http: HttpConfig) -> tuple[str, int, str]:
-    """The URL that was asked, the status code and the body. Raises: UsageError, AgentUnreachableError."""
-    from mailboat.api.client import fetch_health
-
-    if http.port == 0:
-        raise UsageError("http.port is 0: the agent's port is not known", next_step="set http.port to a fixed port")
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104  # every address: the loopback
-    url = f"http://{f'[{host}]' if ':' in host else host}:{http.port}/healthz"
-    return url, *fetch_health(url, _HEALTH_SECONDS)
 
 
 def _say_ready(session: Session, process: AgentProcess, server: HttpServer, ended: Sequence[AgentView]) -> None:

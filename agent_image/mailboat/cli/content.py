@@ -51,7 +51,10 @@ def list_nodes(
     """List nodes: type, size of their binaries, path."""
     (root,) = content_paths([path])
     with closing(open_source(location)) as source:
-        found = source.walk(root) if deep else _level(source.walk(root), root)
+        found = source.walk(root)
+        if not deep:  # the node at the root and its children
+            depth = 0 if root == "/" else root.count("/")
+            found = (node for node in found if node.path == "/" or node.path.count("/") <= depth + 1)
         rows = [node_document(node) for node in islice(found, limit)]
         if not rows and root != "/":
             raise SourceMissingError(f"{location} has no {root}")
@@ -65,12 +68,6 @@ def list_nodes(
             ],
         )
     )
-
-
-def _level(nodes: Any, root: NodePath) -> Any:
-    """The node at the root of a walk and its children."""
-    depth = 0 if root == "/" else root.count("/")
-    return (node for node in nodes if node.path == "/" or node.path.count("/") <= depth + 1)
 
 
 def node_document(node: Node) -> dict[str, Any]:

@@ -238,14 +238,11 @@ def _reason_lines(views: Iterable[NotImportedView]) -> Iterator[str]:
     """One line for each reason, with its subscribers."""
     names: dict[str, list[str]] = {}
     for view in views:
-        names.setdefault(_reason_text(view), []).append(view.subscriber)
+        reason = _REASON_TEXTS.get(view.reason, view.reason)
+        if view.reason == "staged":
+            reason = f"staged behind {view.golden or 'another subscriber'}, which did not import it"
+        names.setdefault(reason, []).append(view.subscriber)
     yield from (f"{len(those)}: {_some(those)} ({reason})" for reason, those in names.items())
-
-
-def _reason_text(one: NotImportedView) -> str:
-    if one.reason == "staged":
-        return f"staged behind {one.golden or 'another subscriber'}, which did not import it"
-    return _REASON_TEXTS.get(one.reason, one.reason)
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from mailboat.api.confirmations import REDRIVE
-from mailboat.api.control import Control, error_pages
+from mailboat.api.control import error_pages
 from mailboat.api.records import GivenUpView, document_of
 from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import SubscriberArgument, subscriber_names
@@ -51,9 +51,13 @@ def list_errors(
         found = [item for page in pages for item in page.items]
     if pages[-1].dropped:
         session.note(f"{count_text(pages[-1].dropped, 'entry')} dropped to bound the agent's memory: not listed here")
+    documents = [document_of(entry) for entry in found]
+    for document in documents:
+        if document["error"] is not None:
+            del document["error"]["trace"]  # the trace of one entry is what `errors show` is for
     session.show(
         Report(
-            [_without_trace(document_of(entry)) for entry in found],
+            documents,
             [f"{entry.subscriber}/{entry.offset}" for entry in found],
             lambda: [Table(COLUMNS, [row_of(entry) for entry in found], empty="nothing was given up")],
         )
@@ -69,7 +73,13 @@ def show(
 ) -> None:
     """Show one package of an error queue with the traceback of its failure."""
     with session.control() as control:
-        one = _entry(control, name, offset)
+        found = [item for page in error_pages(control, name) for item in page.items if item.offset == offset]
+    if not found:
+        raise UsageError(
+            f"{name} has no error-queue entry and no failed hook call at offset {offset}",
+            next_step=f"mailboat errors ls {name}",
+        )
+    one = min(found, key=lambda item: item.kind != _IMPORT)
     document = document_of(one)
     trace = "" if one.error is None else whole_lines(one.error.trace or "")
     if one.error is not None:
@@ -112,23 +122,6 @@ def redrive(
             for answer in control.redrive(name, wanted[start : start + _REDRIVEN_AT_ONCE], wait)
         ]
     show_commands(session, answers, wait, empty="nothing was given up")
-
-
-def _entry(control: Control, name: str, offset: int) -> GivenUpView:
-    found = [item for page in error_pages(control, name) for item in page.items if item.offset == offset]
-    if found:
-        return min(found, key=lambda one: one.kind != _IMPORT)
-    raise UsageError(
-        f"{name} has no error-queue entry and no failed hook call at offset {offset}",
-        next_step=f"mailboat errors ls {name}",
-    )
-
-
-def _without_trace(document: dict[str, Any]) -> dict[str, Any]:
-    """For a list: the trace of one entry is what `errors show` is for."""
-    if document["error"] is not None:
-        del document["error"]["trace"]
-    return document
 
 
 def whole_lines(excerpt: str) -> str:

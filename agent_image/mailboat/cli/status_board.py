@@ -18,12 +18,7 @@ from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.model.identifiers import natural_key
 
 if TYPE_CHECKING:
-    from mailboat.api.records import (
-        JournalView,
-        PublisherView,
-        StatusView,
-        SubscriberStatusView,
-    )
+    from mailboat.api.records import StatusView, SubscriberStatusView
 
 _CURRENT: Final = "current"
 _ENTER: Final = ("\r", "\n")
@@ -74,9 +69,10 @@ class StatusSelection:
         """The selection after a key."""
         if self.typed is not None:
             return self._typed_on(self.typed, key)
+        orders = list(Order)
         changes: dict[str, Callable[[], StatusSelection]] = {
             "q": lambda: replace(self, is_over=True),
-            "s": lambda: replace(self, order=_after(self.order)),
+            "s": lambda: replace(self, order=orders[(orders.index(self.order) + 1) % len(orders)]),
             "/": lambda: replace(self, typed=""),
             " ": lambda: replace(self, is_paused=not self.is_paused),
             _ESCAPE: lambda: replace(self, wanted=""),
@@ -100,11 +96,6 @@ class StatusSelection:
         if key in _DELETE:
             return replace(self, typed=typed[:-1])
         return replace(self, typed=(typed + key)[:_LONGEST_FILTER]) if key.isprintable() else self
-
-
-def _after(order: Order) -> Order:
-    orders = list(Order)
-    return orders[(orders.index(order) + 1) % len(orders)]
 
 
 def ordered(subscribers: Sequence[SubscriberStatusView], order: Order) -> list[SubscriberStatusView]:
@@ -215,9 +206,18 @@ def _subscriber_line(one: SubscriberStatusView) -> str:
 
 
 def _lines(view: StatusView, now: datetime) -> list[str]:
-    lines = [_journal_line(view.journal)]
+    journal, kept = view.journal, view.journal.retention_seconds
+    parts = [f"journal    {journal.description}", f"oldest {journal.earliest_offset}", f"next {journal.next_offset}"]
+    parts += [] if journal.size_bytes is None else [bytes_text(journal.size_bytes)]
+    lines = ["   ".join([*parts, f"kept {'without limit' if kept is None else seconds_text(kept)}"])]
     width = max((len(publisher.name) for publisher in view.publishers), default=0)
-    lines += [_publisher_line(publisher, width, now) for publisher in view.publishers]
+    for publisher in view.publishers:
+        at = publisher.last_published_at
+        parts = [f"publisher  {publisher.name:<{width}}"]
+        parts += [] if publisher.state is None else [f"queues {publisher.state}"]
+        parts.append("nothing published lately" if at is None else f"last published {ago_text(now - at)}")
+        parts += [f"held back by {seconds_text(publisher.delay_seconds)}"] if publisher.delay_seconds else []
+        lines.append("   ".join(parts))
     if view.unreadable_announcements:
         count = count_text(view.unreadable_announcements, "message")
         lines.append(f"discovery  {count} can't be understood: see mailboat journal verify")
@@ -225,22 +225,6 @@ def _lines(view: StatusView, now: datetime) -> list[str]:
         count = count_text(view.dropped_subscribers, "subscriber")
         lines.append(f"dropped    {count} dropped to bound the agent's memory: not listed here")
     return lines
-
-
-def _journal_line(journal: JournalView) -> str:
-    kept = journal.retention_seconds
-    parts = [f"journal    {journal.description}", f"oldest {journal.earliest_offset}", f"next {journal.next_offset}"]
-    parts += [] if journal.size_bytes is None else [bytes_text(journal.size_bytes)]
-    return "   ".join([*parts, f"kept {'without limit' if kept is None else seconds_text(kept)}"])
-
-
-def _publisher_line(one: PublisherView, width: int, now: datetime) -> str:
-    at = one.last_published_at
-    parts = [f"publisher  {one.name:<{width}}"]
-    parts += [] if one.state is None else [f"queues {one.state}"]
-    parts.append("nothing published lately" if at is None else f"last published {ago_text(now - at)}")
-    parts += [f"held back by {seconds_text(one.delay_seconds)}"] if one.delay_seconds else []
-    return "   ".join(parts)
 
 
 def subscriber_table(subscribers: Sequence[SubscriberStatusView]) -> Table:

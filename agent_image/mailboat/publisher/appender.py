@@ -111,19 +111,16 @@ class Appender:
         except Exception as error:
             for one in batch:
                 one.span.end(TracedPackage.of(one.message, None), error)
-            self._discard_failed(batch)
+            # A repetition stages it again, under other package ids. Parts of a build keep their ids: another driver may
+            # have staged the same ones.
+            with suppress(MailboatError):  # the error of the append is raised, for instance of a full disk
+                for one in batch:
+                    if one.followed and one.message.bulk is None:
+                        self._ports.state.published.discard(one.message.package_id)
             raise
         for one, place in zip(batch, placed, strict=True):
             one.span.end(TracedPackage.of(one.message, place.offset), None)
         return placed
-
-    def _discard_failed(self, batch: Sequence[Publication]) -> None:
-        """Forget what was staged for a batch: a repetition stages it again, under other package ids."""
-        # Parts of a build keep their ids: another driver may have staged the same ones.
-        with suppress(MailboatError):  # the error of the append is raised, for instance of a full disk
-            for one in batch:
-                if one.followed and one.message.bulk is None:
-                    self._ports.state.published.discard(one.message.package_id)
 
     def _append_known(self, batch: Sequence[Publication]) -> list[Placed]:
         identity = self.identity()

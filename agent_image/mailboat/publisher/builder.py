@@ -247,7 +247,11 @@ class PackageBuilder:
 
         Raises: as `build`, but for the size of a package that does not travel in its message.
         """
-        draft = self._longest_draft(request)
+        # The message with all that publishing adds to it but the package, its place and large binaries.
+        named, digest = replace(request, request_id=request.request_id or _MADE_REQUEST_ID), bytes(DIGEST_BYTES)
+        draft = self.draft(named, _LONGEST_ID)._replace(
+            package_length_bytes=self._settings.max_message_bytes, package_digest=digest, tree_digest=digest
+        )
         contents = self._contents(shipment, None)
         if self._settings.config.transfer is Transfer.INLINE:
             # What packing gains is known only when it is done: this ends as soon as there is more than has room.
@@ -255,14 +259,6 @@ class PackageBuilder:
         else:
             self.room_in(draft)
             self._codec().check(contents)
-
-    def _longest_draft(self, request: DistributionRequest) -> PackageMessage:
-        """The message with all that publishing adds to it but the package, its place and large binaries."""
-        named = replace(request, request_id=request.request_id or _MADE_REQUEST_ID)
-        digest = bytes(DIGEST_BYTES)
-        return self.draft(named, _LONGEST_ID)._replace(
-            package_length_bytes=self._settings.max_message_bytes, package_digest=digest, tree_digest=digest
-        )
 
     def _contents(self, shipment: Shipment, large: dict[bytes, Binary] | None) -> PackageContents:
         """The contents; `large` collects the large binaries, stored as their nodes are read. None stores none."""

@@ -173,7 +173,12 @@ class AwaitedSubscribers:
 
     def _missed(self, candidate: Candidate, known: KnownReports) -> tuple[Missed, ...]:
         """The subscribers that lack or may lack the content; a reason that a subscriber gave itself counts first."""
-        found: dict[QueueName, MissedReason | None] = dict.fromkeys(self._absent_at(candidate), MissedReason.ABSENT)
+        # those that were awaited, and silent for too long before they had passed the package
+        found: dict[QueueName, MissedReason | None] = {
+            past.queue_name: MissedReason.ABSENT
+            for past in self._absent
+            if _counts(past, candidate) and (past.next_offset is None or past.next_offset <= candidate.offset)
+        }
         counted = [member for member in self._members.values() if member.since_ms <= candidate.appended_ms]
         # Of those that were known then none may be left: those that are known now count instead.
         for member in counted or self._members.values():
@@ -185,15 +190,6 @@ class AwaitedSubscribers:
         for name in known.reports.without(known.publisher, candidate.offset):
             found[name] = known.missed(name, candidate, candidate.offset + 1, _NO_FACTS)
         return tuple(sorted(Missed(str(name), reason) for name, reason in found.items() if reason)[:MAX_MISSED])
-
-    def _absent_at(self, candidate: Candidate) -> list[QueueName]:
-        """The subscribers that were awaited, and silent for too long before they had passed the package."""
-        return [
-            subscriber.queue_name
-            for subscriber in self._absent
-            if _counts(subscriber, candidate)
-            and (subscriber.next_offset is None or subscriber.next_offset <= candidate.offset)
-        ]
 
 
 def _counts(one: StoredSubscriber, candidate: Candidate) -> bool:

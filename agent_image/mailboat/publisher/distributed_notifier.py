@@ -235,7 +235,9 @@ class EventRun:
         discovery = journal.bounds(settings.discovery_topic)
         # Where announcements end now: no event is raised before they were read up to here, see `step`.
         self._announced_to = discovery.next_offset
-        self._heard_to = self._first_announcement(discovery)
+        # The first new one, and so far back that all live subscribers are found.
+        noted, recent = ports.memory.heard_to(self._discovery), discovery.next_offset - RETAINED_ANNOUNCEMENTS
+        self._heard_to = Offset(max(discovery.earliest_offset, recent if noted is None else min(noted, recent)))
         self._packages = journal.reader(settings.package_topic, cursor.next_offset)
         self._announcements = journal.reader(settings.discovery_topic, self._heard_to)
         self._statuses = StatusFollower([self._reports], journal, settings.status_topic, clock)
@@ -280,7 +282,11 @@ class EventRun:
         while ready := self._awaited.plan(self._pending, self._known, self._looked_seconds, _EVENTS_AT_ONCE):
             raised += self._raise(ready)
             self._fill()
-        self._forget_absent()
+        if self._awaited.has_absent and not self._pending:
+            bounds = self._ports.journal.bounds(self._settings.package_topic)
+            # Only at the end of the log: a package that is not read yet may have to name them.
+            if self._packages.next_offset >= bounds.next_offset:
+                self._awaited.forget_absent()
         unnoted = max(self.next_offset - self._noted, self._announcements.next_offset - self._heard_to)
         if has_changed or unnoted >= _IDLE_STRIDE:
             self._note()
@@ -328,13 +334,6 @@ class EventRun:
                 extra={"publisher": self._settings.publisher, "subscriber": queue.agent_name},
             )
         return bool(gone)
-
-    def _forget_absent(self) -> None:
-        if self._awaited.has_absent and not self._pending:
-            bounds = self._ports.journal.bounds(self._settings.package_topic)
-            # Only at the end of the log: a package that is not read yet may have to name them.
-            if self._packages.next_offset >= bounds.next_offset:
-                self._awaited.forget_absent()
 
     def _fill(self) -> None:
         """Read packages up to the highest position that a subscriber claims."""
@@ -454,12 +453,6 @@ class EventRun:
             )
             memory.restart(TOPIC_READER, identity, EventCursor(start, event_offset))
         return EventCursor(start, event_offset)
-
-    def _first_announcement(self, bounds: Bounds) -> Offset:
-        """The first announcement to read: the first new one, and so far back that all live subscribers are found."""
-        noted = self._ports.memory.heard_to(self._discovery)
-        recent = bounds.next_offset - RETAINED_ANNOUNCEMENTS
-        return Offset(max(bounds.earliest_offset, recent if noted is None else min(noted, recent)))
 
     def _appended_already(self, cursor: EventCursor) -> dict[Offset, PackageId]:
         found: dict[Offset, PackageId] = {}

@@ -139,22 +139,17 @@ class Publisher:
     def _found_or_prepared(self, request: DistributionRequest, source: Source | None) -> Receipt | Publication:
         """The receipt of a request that was published before, or else its message."""
         try:
-            found = self._find(request, source)
-            if found is None:
-                return self._prepare(request, source)
+            check_request(request, self._settings.max_paths)
+            check_source(request, source)
+            if request.request_id is not None:
+                placed = self._appender.find(request.request_id, request.fingerprint)
+                if placed is not None:
+                    self._ports.meter.repeated()
+                    return _receipt_of_repeat(request, request.request_id, placed)
+            return self._prepare(request, source)
         except Exception as error:
             self._ports.meter.refused(error)
             raise
-        self._ports.meter.repeated()
-        return found
-
-    def _find(self, request: DistributionRequest, source: Source | None) -> Receipt | None:
-        check_request(request, self._settings.max_paths)
-        check_source(request, source)
-        if request.request_id is None:
-            return None
-        placed = self._appender.find(request.request_id, request.fingerprint)
-        return None if placed is None else _receipt_of_repeat(request, request.request_id, placed)
 
     def _prepare(self, request: DistributionRequest, source: Source | None) -> Publication:
         """Build the message. A request without an id gets one. Raises: as `PackageBuilder.build`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
@@ -53,8 +52,8 @@ class PublisherSettings:
     spool: str | None = None
 
 
-class PublicationMeter(Protocol):
-    """Called from the publisher's thread; must neither block nor raise."""
+class PublicationMeter:
+    """Called from the publisher's thread; must neither block nor raise. This one measures nothing."""
 
     def built(self, package_bytes: int, seconds: float) -> None:
         """A package was built."""
@@ -70,25 +69,6 @@ class PublicationMeter(Protocol):
 
     def refused(self, error: Exception) -> None:
         """A request failed; nothing of it was published."""
-
-
-class SilentMeter:
-    """Measures nothing."""
-
-    def built(self, package_bytes: int, seconds: float) -> None:
-        """See `PublicationMeter`."""
-
-    def appended(self, actions: Sequence[Action], seconds: float) -> None:
-        """See `PublicationMeter`."""
-
-    def appended_in_pieces(self, pieces: int) -> None:
-        """See `PublicationMeter`."""
-
-    def repeated(self) -> None:
-        """See `PublicationMeter`."""
-
-    def refused(self, error: Exception) -> None:
-        """See `PublicationMeter`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +96,5 @@ class PublisherPorts:
     failpoints: Failpoints = field(default_factory=NoFailpoints)
     random: random.Random = field(default_factory=random.SystemRandom)
     references: ReferenceCodec = field(default_factory=ReferenceCodec)
-    meter: PublicationMeter = field(default_factory=SilentMeter)
+    meter: PublicationMeter = field(default_factory=PublicationMeter)
     tracer: Tracer = field(default_factory=NoTracer)

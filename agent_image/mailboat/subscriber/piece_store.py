@@ -12,7 +12,7 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
@@ -159,7 +159,10 @@ class PieceStore:
         # After a repeated first append the message names the offset of the repetition.
         if piece.index == 0 and (collection is None or record.offset > collection.first_offset):
             self._drop(key)  # the publisher appended the beginning again
-            collection = self._begin(key, record.offset)
+            while len(self._collections) >= self._limits.max_packages:
+                self._give_up(next(iter(self._collections)))
+            collection = _Collection(record.offset, self._clock.monotonic(), self.spool)
+            self._collections[key] = collection
         # A publisher repeats an append without an answer: of equal pieces the first one counts.
         if collection is None or piece.index < collection.count:
             return
@@ -230,12 +233,6 @@ class PieceStore:
         for key in list(self._collections):
             self._drop(key)
 
-    def _begin(self, key: _Key, offset: Offset) -> _Collection:
-        while len(self._collections) >= self._limits.max_packages:
-            self._give_up(next(iter(self._collections)))
-        collection = self._collections[key] = _Collection(offset, self._clock.monotonic(), self.spool)
-        return collection
-
     def _add(self, key: _Key, collection: _Collection, piece: PieceMessage) -> None:
         collection.touched = self._clock.monotonic()
         self._collections.move_to_end(key)  # the one of which nothing came for longest stands first
@@ -295,7 +292,10 @@ class PieceStore:
 
     def _pieces(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> Iterator[PieceMessage]:
         for record in self._records(key, run, check):
-            piece = _decoded(record) if record.headers == PIECE_HEADERS else None
+            piece = None
+            if record.headers == PIECE_HEADERS:
+                with suppress(MailboatError):
+                    piece = decode_piece(record.value)
             if piece is not None and (piece.pub_sling_id, piece.package_id) == key:
                 yield piece
             elif record.offset == run.first_offset:
@@ -324,13 +324,6 @@ class PieceStore:
         return PiecesMissingError(
             what, next_step="publish its paths again", topic=self._topic, package=key.package_id
         )
-
-
-def _decoded(record: Record) -> PieceMessage | None:
-    try:
-        return decode_piece(record.value)
-    except MailboatError:
-        return None
 
 
 def _words(key: _Key, collection: _Collection) -> tuple[str, int, int]:

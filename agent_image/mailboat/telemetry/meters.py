@@ -17,6 +17,7 @@ from mailboat.blobs.sweep import SweepDecision
 from mailboat.errors import MailboatError
 from mailboat.model.messages import Action
 from mailboat.publisher.distributed_notifier import EventStatistics
+from mailboat.publisher.publisher_settings import PublicationMeter
 from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.event_delivery import DeliveryStatistics
@@ -79,7 +80,7 @@ class UpkeepMetrics:
             samples.add(catalogue.SWEEP_KEPT_BYTES, (str(reason),), kept_bytes)
 
 
-class PublisherMetrics:
+class PublisherMetrics(PublicationMeter):
     """The metrics of one publisher. Safe to use from several threads."""
 
     def __init__(self, name: str) -> None:

@@ -51,21 +51,18 @@ def copy_content(source: Path, copy: Path) -> tuple[Path, SkippedEntries]:
         return source, skipped
     copy.mkdir(parents=True)
     for entry in entries:
+        place = copy / entry.relative
         try:
-            _copy(entry, copy / entry.relative)
+            if entry.is_folder:
+                place.mkdir()
+                continue
+            try:
+                os.link(entry.disk, place)
+            except OSError:  # another file system, or a file of another user
+                shutil.copyfile(entry.disk, place)
         except OSError as error:
             skipped.add(f"{entry.relative}: {error.strerror}")
     return copy, skipped
-
-
-def _copy(entry: SourceEntry, place: Path) -> None:
-    if entry.is_folder:
-        place.mkdir()
-        return
-    try:
-        os.link(entry.disk, place)
-    except OSError:  # another file system, or a file of another user
-        shutil.copyfile(entry.disk, place)
 
 
 def _entries(root: str, skipped: SkippedEntries) -> Iterator[SourceEntry]:

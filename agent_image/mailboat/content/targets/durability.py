@@ -56,21 +56,18 @@ class Durability:
         """Synchronise one by one; False where something has not its name any more."""
         for path in list(self._touched):
             try:
-                self._sync_one(path)
+                # O_NONBLOCK: opening a pipe that took the place of the file must not block
+                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             except (FileNotFoundError, NotADirectoryError):
                 # Renamed or removed since: it can't be opened by this name, so the whole file system is synchronised.
                 return False
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            self.fsyncs += 1
             del self._touched[path]
         return True
-
-    def _sync_one(self, path: str) -> None:
-        # O_NONBLOCK: opening a pipe that took the place of the file must not block
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        self.fsyncs += 1
 
     def _sync_all(self) -> None:
         handle = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)

@@ -196,7 +196,11 @@ class _Generations(TreePresenter):
         self._intake.forget_redo()
 
     def _name(self, position: Position) -> str:
-        digest = self._tree_digest()
+        total = TreeHash()
+        # every binary is named in these bodies, so a node's digest is that of its body
+        for key, body in self._state.connection.execute("SELECT key, body FROM nodes ORDER BY key"):
+            total.add(path_of(key), hashlib.sha256(body).digest())
+        digest = total.digest()
         while (name := f"{position.next_offset:020d}-{digest.hex()[:8]}") in self._names:
             # A restore writes the same content again. Generations that readers may have open stay as they are.
             digest = hashlib.sha256(digest).digest()
@@ -321,13 +325,6 @@ class _Generations(TreePresenter):
         if self._current is not None:
             self._current.close()
             self._current = None
-
-    def _tree_digest(self) -> bytes:
-        """The canonical digest; every binary is named in these bodies, so a node's digest is that of its body."""
-        total = TreeHash()
-        for key, body in self._state.connection.execute("SELECT key, body FROM nodes ORDER BY key"):
-            total.add(path_of(key), hashlib.sha256(body).digest())
-        return total.digest()
 
 
 def stored_generations(connection: sqlite3.Connection) -> list[str]:

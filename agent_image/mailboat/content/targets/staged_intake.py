@@ -96,8 +96,11 @@ class StagedIntake:
         if self._shown_in is not None:
             names = names_on_disk(path)
             for place in filter(None, ([*names, binary_file(digest)], names)):
-                with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, ForeignEntryError):
-                    return _open_below(self._shown_in, place)
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, ForeignEntryError),
+                    closing(FolderTrail(self._shown_in)) as trail,
+                ):
+                    return cast("BinaryIO", trail.enter(place[:-1]).open_file(place[-1]))
         raise BlobMissingError(f"the bytes {digest.hex()} of {path} are gone", path=path)
 
     def redo(self) -> Iterator[Redo]:
@@ -185,12 +188,6 @@ class StagedIntake:
     def _next_number(self) -> int:
         self._count += 1
         return (self._stamp << _NUMBER_BITS) + self._count
-
-
-def _open_below(root: FolderHandle, names: Sequence[str]) -> BinaryIO:
-    """A file below a folder. Raises: OSError, ForeignEntryError where a link is in the way."""
-    with closing(FolderTrail(root)) as trail:
-        return cast("BinaryIO", trail.enter(names[:-1]).open_file(names[-1]))
 
 
 def show_redo(disk: DiskTree, redo: Redo) -> None:
