@@ -109,11 +109,9 @@ class Observability:
         return self._publishers[name]
 
     def watch_upkeep(self, maintenance: Worker, retention: Worker | None) -> None:
-        """Export the counters of these workers, and their failures."""
         self._upkeep.watch(lambda: maintenance.failures, None if retention is None else lambda: retention.failures)
 
     def watch_jobs(self, jobs: JobService) -> None:
-        """Export the figures of durable jobs."""
         metrics = JobMetrics(jobs.opened_queues, self._clock)
         jobs.listen(metrics.see)
         self._metrics.add(metrics)

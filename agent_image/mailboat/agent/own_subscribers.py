@@ -186,7 +186,6 @@ class OwnSubscribers:
         return self._send(lambda sender: [sender.suspend(queue_name, seconds)])
 
     def resume(self, name: str) -> SentCommands:
-        """Resume imports. Raises: AgentMissingError."""
         queue_name = self._find(name).queue_name
         return self._send(lambda sender: [sender.resume(queue_name)])
 

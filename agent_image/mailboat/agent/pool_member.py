@@ -79,11 +79,9 @@ class PoolMemberProcess:
         self._member.stop(self._stop_by)
 
     def close(self) -> None:
-        """Release what the hooks hold."""
         self._hooks.close()
 
     def statistics(self) -> SubscriberStatistics:
-        """The figures of this moment, from any thread."""
         return self._member.statistics
 
     def passed_over(self) -> Sequence[str]:

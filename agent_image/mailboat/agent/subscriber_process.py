@@ -249,7 +249,6 @@ class SubscriberProcess:
         self._listener(statistics)
 
     def statistics(self) -> SubscriberStatistics:
-        """The figures of this moment, from any thread."""
         return self._subscriber.statistics()
 
     def present(self) -> DiscoveryMessage:
@@ -315,7 +314,6 @@ class StateLogger:
         self._is_calm = False
 
     def progressed(self, statistics: SubscriberStatistics) -> None:
-        """Apply a snapshot."""
         if statistics.phase is SubscriberPhase.CURRENT:
             if not self._is_calm:
                 self._is_calm = True
@@ -336,7 +334,6 @@ class StateLogger:
             _LOG.warning("%s waits: %s", self._name, cause.message, extra=self._about(statistics))
 
     def given_up(self, statistics: SubscriberStatistics) -> None:
-        """Log that a package went to the error queue."""
         self._is_calm = False
         cause = "" if statistics.cause is None else statistics.cause.message
         where = self._about(statistics)
@@ -419,7 +416,6 @@ class SubscriberReports:
             self.announcer.wake()
 
     def given_up(self, statistics: SubscriberStatistics) -> None:
-        """Report a package that was given up."""
         if self._meter is not None and self._state_logger is not None:
             self._meter.given_up(statistics)
             self._state_logger.given_up(statistics)

@@ -142,7 +142,6 @@ class SubscriberTask:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, in whatever way."""
         return self._phase is _Phase.OVER
 
     def await_opened(self, seconds: float) -> None:
@@ -176,7 +175,6 @@ class SubscriberTask:
         self.worker.retry()
 
     def view(self) -> AgentView:
-        """How it is."""
         if self.is_over:
             return AgentView(self.name, "subscriber", "stopped", ready=False, reason=self._reason)
         with self._lock:
@@ -187,7 +185,6 @@ class SubscriberTask:
         return AgentView(self.name, "subscriber", "running", statistics.is_ready, statistics.ready_reason)
 
     def report(self) -> TaskReport:
-        """What is known of the subscriber now."""
         with self._lock:
             subscriber, last = self._subscriber, self._last_message
         # outside of the lock: a subscriber that closes meanwhile still answers, as it reads no storage

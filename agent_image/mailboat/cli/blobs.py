@@ -94,7 +94,6 @@ class SweepLine:
 
     @property
     def can_show(self) -> bool:
-        """Whether there is a terminal."""
         return self._line.can_show()
 
     def show(self, step: SweepStep) -> None:
@@ -108,7 +107,6 @@ class SweepLine:
         self._line.show(sweep_text(step, now - self._began))
 
     def close(self) -> None:
-        """Remove the line."""
         self._line.clear()
 
 

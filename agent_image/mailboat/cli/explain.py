@@ -54,7 +54,6 @@ class Explanation:
         return " ".join(self.text.split("\n\n", maxsplit=1)[0].split()).split(". ")[0].rstrip(".") + "."
 
     def document(self) -> dict[str, Any]:
-        """For JSON and YAML."""
         return {
             "name": self.name,
             "kind": self.kind,

@@ -224,7 +224,6 @@ class PagedCommand(TyperCommand):
     """A command with a help page in our style."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the page."""
         _write_page(self, ctx, formatter)
 
 
@@ -232,7 +231,6 @@ class PagedGroup(TyperGroup):
     """A group with a help page in our style; it understands the aliases of its commands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the page."""
         _write_page(self, ctx, formatter)
 
     def get_params(self, ctx: Any) -> list[Any]:

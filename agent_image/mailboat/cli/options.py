@@ -167,7 +167,6 @@ class _Own:
         }
 
     def parameters(self) -> Iterator[inspect.Parameter]:
-        """One for each option, those of sets first."""
         for kind in self._sets.values():
             for name, annotation in typing.get_type_hints(kind, include_extras=True).items():
                 default = kind._field_defaults.get(name, inspect.Parameter.empty)

@@ -55,7 +55,6 @@ class Session(Frozen):
     token: str | None = field(default=None, repr=False)
 
     def home(self) -> Home:
-        """The home. Raises: HomeMissingError."""
         return self.workspace().home  # which opens nothing before it is used
 
     def workspace(self, home: Home | None = None) -> Workspace:
@@ -107,7 +106,6 @@ class Session(Frozen):
 
     @contextmanager
     def agent(self, url: str) -> Iterator[HttpControl]:
-        """The agent at the URL."""
         from mailboat.api.client import HttpControl
 
         with closing(HttpControl(url, self.token)) as client:

@@ -70,7 +70,6 @@ class ProgressLine:
             threading.Thread(target=self._tick, name="progress", daemon=True).start()
 
     def __call__(self, statistics: SubscriberStatistics) -> None:
-        """Show a snapshot."""
         text = progress_text(self._name, statistics)
         if self._line.can_show():
             seconds_left = self._seconds_left(statistics)

@@ -25,7 +25,6 @@ class TransferProgress:
 
     @property
     def is_shown(self) -> bool:
-        """Whether there is a terminal to show anything on."""
         return self._into.isatty()
 
     def begin(self, phase: str, total_bytes: int | None = None) -> None:

@@ -43,7 +43,6 @@ class WatchedSource:
 
     @property
     def unwatched(self) -> Source:
-        """The source itself."""
         return unwatched(self._source)
 
     @property

@@ -21,7 +21,6 @@ class PackageRegistry(Mapping[str, PackageCodec]):
     """Codecs by package type. Unchangeable, so any thread may use it."""
 
     def __init__(self, codecs: Iterable[PackageCodec]) -> None:
-        """Know these codecs; of two for one type the later one counts."""
         self._codecs = {codec.package_type: codec for codec in codecs}
 
     def __getitem__(self, package_type: str) -> PackageCodec:
@@ -35,7 +34,6 @@ class PackageRegistry(Mapping[str, PackageCodec]):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types known, sorted."""
         return tuple(sorted(self._codecs))
 
     def codec_for(self, package_type: str) -> PackageCodec:

@@ -214,7 +214,6 @@ class _OpenBinary:
     hash: ContentHash = field(default_factory=ContentHash)
 
     def add(self, data: bytes, ends_at: int) -> None:
-        """Add the next piece."""
         self.spans.append(PieceSpan(ends_at - len(data), len(data)))
         self.hash.update(data)
         self.length_bytes += len(data)

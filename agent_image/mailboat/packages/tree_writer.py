@@ -55,7 +55,6 @@ class TreePackageWriter:
     """Writes one package."""
 
     def __init__(self, contents: PackageContents, into: BinaryIO, namespaces: Mapping[str, str]) -> None:
-        """Nothing is written yet. `namespaces` are those of the configuration."""
         self._contents = contents
         self._declared = Declarations(contents, namespaces)
         self._used = UsedNamespaces(self._declared.tables()) if self._declared.can_grow else None

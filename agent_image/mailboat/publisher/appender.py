@@ -65,7 +65,6 @@ class Appender:
         self._seen_end: Offset | None = None
 
     def identity(self) -> LogIdentity:
-        """The log that is appended to."""
         return self._ports.journal.identity(self._topic)
 
     def find(self, request_id: RequestId, fingerprint: bytes) -> Placed | None:

@@ -96,7 +96,6 @@ class Publication(NamedTuple):
 
     @property
     def request_id(self) -> RequestId:
-        """The caller's id, or ours."""
         if self.message.request_id is None:
             raise ValueError("a publication has a request id")
         return self.message.request_id

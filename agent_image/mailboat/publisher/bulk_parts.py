@@ -125,7 +125,6 @@ class BulkParts:
         self._appender = appender
 
     def identity(self) -> LogIdentity:
-        """The log that is published to."""
         return self._appender.identity()
 
     def next_offset(self) -> Offset:
@@ -144,7 +143,6 @@ class BulkParts:
         return None if message is None or message.bulk is None else message.bulk.build_id
 
     def is_known(self, uri: str) -> bool:
-        """Whether it is known what was published of a source."""
         # That it is followed says nothing: a process may have died between `follow` and what it was to note.
         return self._ports.state.has_published(uri, self.identity())
 

@@ -68,7 +68,6 @@ class EventMemory:
         self._file = StateFile(path, synchronous)
 
     def close(self) -> None:
-        """Release the file."""
         self._file.close()
 
     @contextmanager

@@ -110,7 +110,6 @@ class DistributedNotifier:
         self._worker.start()
 
     def ask_to_stop(self) -> None:
-        """Let the thread end."""
         self._worker.ask_to_stop()
 
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
@@ -258,7 +257,6 @@ class EventRun:
         self._announcements.interrupt()
 
     def close(self) -> None:
-        """Release the readers."""
         self._packages.close()
         self._announcements.close()
         self._statuses.close()

@@ -49,7 +49,6 @@ class PieceAppender:
 
     @property
     def run(self) -> PieceRun:
-        """What was appended."""
         return PieceRun(self._first, self._last, self._count, self._length_bytes)
 
     def append(self, contents: Sequence[bytes]) -> None:

@@ -163,7 +163,6 @@ class Stager:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any source is followed."""
         return bool(self._source_ids)
 
     def add(self, node: StagedNode) -> None:

@@ -73,14 +73,12 @@ class PublisherState:
         self.published = PublishedTrees(self._file, self._clock)
 
     def close(self) -> None:
-        """Release the file."""
         with self._opening:
             if self._reads is not None:
                 self._reads.close()
         self._file.close()
 
     def receipt(self, request_id: RequestId, identity: LogIdentity) -> StoredReceipt | None:
-        """The receipt of a request in that log."""
         rows = self._file.rows(
             "SELECT fingerprint, package_id, at_offset FROM receipts"
             " WHERE request_id = ? AND cluster_id = ? AND topic_id = ?",

@@ -132,11 +132,9 @@ class StateFile:
         self.connection = open_database(path, synchronous)
 
     def close(self) -> None:
-        """Release the file."""
         self.connection.close()
 
     def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
-        """All rows of a query."""
         with self.guard, translated_failures(self.path):
             return self.connection.execute(sql, parameters).fetchall()
 

@@ -107,11 +107,9 @@ class ImportGuard:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the subscriber is asked to end."""
         return self._signal.stopping.is_set()
 
     def begin(self) -> None:
-        """Note that a batch begins."""
         self._slow_at = self._clock.monotonic() + _SLOW_SECONDS
 
     def check(self) -> None:
@@ -310,7 +308,6 @@ class Exposure:
         return len(self._stored)
 
     def load(self) -> None:
-        """Read what the target says."""
         self._stored = {BuildKey(build.publisher, build.build_id): build for build in self._ledger.open_builds}
         self.begin()
 
@@ -340,7 +337,6 @@ class Exposure:
             self._settled = self._planned
 
     def committed(self) -> None:
-        """Note that the batch is committed."""
         self._stored = self._stored if self._settled is None else self._settled
         self._settled = None
 

@@ -216,7 +216,6 @@ class CommandHandler:
 
     @property
     def has_open(self) -> bool:
-        """Whether a command is open."""
         return bool(self._open)
 
     def _catch_up(self, listener: CommandListener) -> None:
@@ -259,7 +258,6 @@ class CommandHandler:
         return has_taken
 
     def close(self) -> None:
-        """Stop listening."""
         if self._listener is not None:
             self._listener.close()
 
@@ -274,7 +272,6 @@ class CommandHandler:
         self._dropped.clear()
 
     def count_dropped(self, command: OpenCommand) -> None:
-        """Count a package that is dropped in the current batch."""
         self._dropped[command.sequence] += 1
 
     def settle(self, batch: Batch, position: Position) -> bool:
@@ -291,7 +288,6 @@ class CommandHandler:
         return is_answered
 
     def committed(self) -> None:
-        """The batch is committed."""
         if self._open:
             self._open = list(self._ledger.open_commands())
         self._dropped.clear()
@@ -512,7 +508,6 @@ class CommandListener:
             )
 
     def close(self) -> None:
-        """End the thread."""
         # The thread ends first: it uses the reader.
         self._worker.stop(_STOP_SECONDS)
         if self._reader is not None:

@@ -114,7 +114,6 @@ class AddedJobs:
         self._has_topic = False
 
     def committed(self, jobs: int) -> None:
-        """Note that a commit stored so many jobs."""
         self._has_pending = self._has_pending or jobs > 0
 
     def append(self) -> None:

@@ -91,12 +91,10 @@ class GoldenStatuses:
         self._codes[at] = _IMPORTED if status is PackageStatus.IMPORTED else _REMOVED
 
     def of(self, offset: Offset) -> PackageStatus | None:
-        """What was confirmed of a package."""
         at = offset - self.base
         return _STATUSES[self._codes[at]] if 0 <= at < len(self._codes) else None
 
     def trim(self, base: Offset) -> None:
-        """Forget what is below `base`."""
         if base > self.base:
             del self._codes[: base - self.base]
             self.base = base
@@ -185,7 +183,6 @@ class GoldenWatch:
         return self._statuses.of(offset) is None
 
     def close(self) -> None:
-        """Release what is held."""
         if self._reader is not None:
             self._reader.close()
 

@@ -109,7 +109,6 @@ class BatchOutcome:
         return self.imported + self.dropped > 0
 
     def count_imported(self, packages: int = 1) -> None:
-        """Count imported packages, whose changes are counted apart."""
         self.imported += packages
 
     def count_skipped(self, offset: Offset) -> None:
@@ -123,17 +122,14 @@ class BatchOutcome:
         self.left_out.add(offset)
 
     def count_changes(self, count: ChangeCount) -> None:
-        """Count changes of the target."""
         self.put += count.put
         self.removed += count.removed
         self.content_bytes += count.content_bytes
 
     def count_statuses(self, statuses: int) -> None:
-        """Count confirmations that were added to the batch."""
         self.statuses += statuses
 
     def count_jobs(self, jobs: int) -> None:
-        """Count jobs that were added to the batch."""
         self.jobs += jobs
 
     def ended_at(self, done: int) -> BatchOutcome:

@@ -229,7 +229,6 @@ class PieceStore:
         return max(0.0, oldest.touched + self._limits.expire_seconds - self._clock.monotonic())
 
     def close(self) -> None:
-        """Drop all collections."""
         for key in list(self._collections):
             self._drop(key)
 

@@ -124,7 +124,6 @@ class ReadinessGauge:
     """Decides on readiness. Written by the subscriber's thread, read by any."""
 
     def __init__(self, policy: ReadinessConfig, clock: Clock) -> None:
-        """The subscriber starts now."""
         self._policy = policy
         self._clock = clock
         self._lock = threading.Lock()
@@ -154,7 +153,6 @@ class ReadinessGauge:
             self._latency_seconds = self._age_seconds(appended_ms)
 
     def heed(self, statistics: SubscriberStatistics) -> None:
-        """The figures have changed."""
         now = self._clock.monotonic()
         with self._lock:
             has_advanced = statistics.next_offset != self._next_offset
@@ -167,7 +165,6 @@ class ReadinessGauge:
                 self._idle_at = now
 
     def readiness(self, statistics: SubscriberStatistics) -> Readiness:
-        """Whether the subscriber is ready now."""
         now = self._clock.monotonic()
         with self._lock:
             # When it is asked, not with the figures: time alone can change the answer.

@@ -60,7 +60,6 @@ class Reporter:
 
     @property
     def statistics(self) -> SubscriberStatistics:
-        """The figures of this moment."""
         with self._lock:
             snapshot = self._snapshot
         readiness = self._gauge.readiness(snapshot)
@@ -95,7 +94,6 @@ class Reporter:
         )
 
     def read(self, batch: RecordBatch) -> None:
-        """The log was read."""
         self.is_at_end = batch.is_at_end
         seen = self._snapshot.log_next_offset or Offset(0)
         # Before its end, the log reaches at least as far as an earlier read has seen.
@@ -106,7 +104,6 @@ class Reporter:
     # ------------------------------------------------------------------------------------------------------- packages
 
     def idle(self) -> None:
-        """There is nothing to do."""
         phase = SubscriberPhase.CURRENT if self.is_at_end else SubscriberPhase.IMPORTING
         before = self._snapshot
         # Only where something changed: without packages this is called with each read.
@@ -130,7 +127,6 @@ class Reporter:
         self._held_back = held_back
 
     def advanced(self, position: Position, outcome: BatchOutcome, *, is_committed: bool, has_more: bool) -> None:
-        """Records were done."""
         before = self._snapshot
         is_current = self.is_at_end and not has_more
         self._set(

@@ -38,17 +38,14 @@ class Backlog:
         self._end = next_offset
 
     def add(self, batch: RecordBatch) -> None:
-        """Add what was read."""
         self._records.extend(batch.records)
         self._end = batch.next_offset
 
     def portion(self) -> Sequence[Record]:
-        """The records to try next."""
         size = min(self._sizes[0], len(self._records)) if self._sizes else len(self._records)
         return list(islice(self._records, size))
 
     def done(self, count: int) -> None:
-        """Remove the first `count` records: they are done."""
         for _ in range(count):
             self._records.popleft()
         if self._sizes:
@@ -66,7 +63,6 @@ class Backlog:
         self._sizes = deque([before, 1] if before else [1])
 
     def try_each(self, count: int) -> None:
-        """Try the first `count` one by one."""
         self._sizes = deque([1] * count)
 
     def try_first_alone(self) -> None:
@@ -183,7 +179,6 @@ class RunState:
                 self.passing_over.add(ANY_PUBLISHER if is_full else publisher)
 
     def advance(self, records: Sequence[Record], done: int, *, is_committed: bool) -> None:
-        """The first `done` of the records are done."""
         self.position = self.after(records, done)
         self.backlog.done(done)
         if not is_committed:

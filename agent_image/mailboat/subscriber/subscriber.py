@@ -146,7 +146,6 @@ class Subscriber:
             reader.interrupt()
 
     def statistics(self) -> SubscriberStatistics:
-        """A snapshot."""
         return self._reporter.statistics
 
     def _run(self) -> None:

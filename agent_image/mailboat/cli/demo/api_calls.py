@@ -95,12 +95,10 @@ class DemoRequests:
         self._todo.put(lambda: Published(self._distribute(request)))
 
     def err(self, path: str) -> None:
-        """Request the mistaken delete."""
         request = parse_request("DELETE", (path,), request_id=MISTAKE_ID)
         self._todo.put(lambda: Erred(self._distribute(request)))
 
     def drop(self, item: QueueItemView) -> None:
-        """Drop the package that golden is blocked by."""
         self._todo.put(lambda: Cleared(self._control.remove(AUTHOR, GOLDEN, [item.id], _ANSWER_SECONDS)))
 
     def _distribute(self, request: DistributionRequest) -> DistributionView:

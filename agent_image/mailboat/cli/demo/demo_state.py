@@ -80,7 +80,6 @@ class DemoProcess:
     note: str = ""
 
     def be_ready(self) -> None:
-        """It said that it is ready."""
         self.is_ready = True
 
     def start(self) -> None:
@@ -89,7 +88,6 @@ class DemoProcess:
         self.is_started = self.is_running = True
 
     def kill(self) -> None:
-        """Its process was killed."""
         self.is_running = self.is_ready = False
 
     @property
@@ -99,12 +97,10 @@ class DemoProcess:
 
     @property
     def slowest(self) -> int:
-        """The lowest position of its subscribers."""
         return min((follower.position for follower in self.followers), default=0)
 
     @property
     def fastest(self) -> int:
-        """The highest one."""
         return max((follower.position for follower in self.followers), default=0)
 
 
@@ -160,7 +156,6 @@ class DemoState:
         self.seconds = seconds - self.began_at_seconds
 
     def publish(self, package_bytes: int) -> None:
-        """A portion is published."""
         self.published += 1
         self.published_bytes += package_bytes
 
@@ -177,7 +172,6 @@ class DemoState:
         self.mistake = MistakenDelete.CLEARED
 
     def kill(self, agent: DemoProcess) -> None:
-        """The victim's process was killed."""
         agent.kill()
         self.killed_when_published = self.published
 
@@ -193,12 +187,10 @@ class DemoState:
 
     @property
     def appended(self) -> int:
-        """Packages in the log now."""
         return self.published + (self.mistake is not MistakenDelete.TO_COME)
 
     @property
     def followers(self) -> Sequence[SubscriberProgress]:
-        """All subscribers."""
         return [follower for agent in self.agents for follower in agent.followers]
 
     @property

@@ -57,12 +57,10 @@ class DemoOutcome:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all targets equal the source."""
         return not self.different
 
     @property
     def different(self) -> list[str]:
-        """Whose target does not equal the source."""
         return [name for name, one in self.held.items() if one.digest != self.expected.digest]
 
 

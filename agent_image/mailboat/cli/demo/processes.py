@@ -115,7 +115,6 @@ class Child:
     """One run of `mailboat agent run` in a process of its own."""
 
     def __init__(self, home: Path, name: str, command: Sequence[str], events: EventPipe) -> None:
-        """Start it."""
         self.name = name
         self._events = events
         self._errors: deque[str] = deque(maxlen=_ERROR_LINES)

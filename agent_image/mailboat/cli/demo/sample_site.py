@@ -64,7 +64,6 @@ def write_site(folder: Path) -> Path:
 
 
 def _files(chance: random.Random) -> Iterator[tuple[str, bytes | str]]:
-    """Every file of the site: its name and content."""
     yield "index.html", _page("en", "Mailboat Line", _paragraphs(chance, 3))
     yield "robots.txt", "User-agent: *\nAllow: /\n"
     yield "assets/site.css", "\n".join(_css()) + "\n"
@@ -80,7 +79,6 @@ def _files(chance: random.Random) -> Iterator[tuple[str, bytes | str]]:
 
 
 def _pages(language: str, chance: random.Random) -> Iterator[tuple[str, str]]:
-    """The pages of one language."""
     english = language == "en"
     names = ("index", "timetable", "fares", "contact") if english else ("index", "fahrplan", "überfahrt", "kontakt")
     for name in names:
@@ -94,7 +92,6 @@ def _pages(language: str, chance: random.Random) -> Iterator[tuple[str, str]]:
 
 
 def _harbours(chance: random.Random) -> Iterator[tuple[str, str]]:
-    """A folder for each harbour."""
     for name, text in _HARBOURS:
         folder = f"harbours/{name.lower()}"
         yield f"{folder}/index.html", _page("en", name, f"<p>{html.escape(text)}</p>\n{_paragraphs(chance, 2)}")
@@ -103,7 +100,6 @@ def _harbours(chance: random.Random) -> Iterator[tuple[str, str]]:
 
 
 def _data(chance: random.Random) -> Iterator[tuple[str, str]]:
-    """What programs read."""
     departures = [
         {"from": start[0], "to": end[0], "at": f"{hour:02}:{chance.randrange(0, 60, 5):02}"}
         for start in _HARBOURS
@@ -117,7 +113,6 @@ def _data(chance: random.Random) -> Iterator[tuple[str, str]]:
 
 
 def _page(language: str, title: str, body: str) -> str:
-    """One HTML page."""
     return (
         f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
         f"<title>{html.escape(title)}</title>\n"
@@ -128,7 +123,6 @@ def _page(language: str, title: str, body: str) -> str:
 
 
 def _paragraphs(chance: random.Random, count: int) -> str:
-    """Some text."""
     return "".join(
         f"<p>{' '.join(chance.choices(_VOCABULARY.split(), k=chance.randrange(30, 90))).capitalize()}.</p>\n"
         for _ in range(count)
@@ -136,7 +130,6 @@ def _paragraphs(chance: random.Random, count: int) -> str:
 
 
 def _css() -> Iterator[str]:
-    """The style sheet."""
     yield "body { font: 1.05rem/1.6 Georgia, serif; margin: 0 auto; max-width: 42rem; color: #12303f }"
     yield "h1 { font-weight: 500 }"
     for level in range(40):
@@ -144,7 +137,6 @@ def _css() -> Iterator[str]:
 
 
 def _drawing(chance: random.Random, islands: int) -> str:
-    """An SVG chart with some islands."""
     shapes = "".join(
         f'<ellipse cx="{chance.randrange(400)}" cy="{chance.randrange(240)}" rx="{chance.randrange(8, 50)}"'
         f' ry="{chance.randrange(6, 30)}" fill="#c9d8b6" stroke="#5b7553"/>'
@@ -155,7 +147,6 @@ def _drawing(chance: random.Random, islands: int) -> str:
 
 
 def _tides(chance: random.Random) -> str:
-    """High and low water of a year."""
     lines = ["day,high,low"]
     lines += [
         f"{day},{2.1 + math.sin(day / 2.3) * 0.7 + chance.random() / 10:.2f},{0.4 + chance.random() / 5:.2f}"

@@ -28,7 +28,6 @@ class SkippedEntries:
     examples: list[str] = field(default_factory=list)
 
     def add(self, reason: str) -> None:
-        """Note one."""
         self.count += 1
         if len(self.examples) < 3:
             self.examples.append(reason)

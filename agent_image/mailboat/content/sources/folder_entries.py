@@ -62,7 +62,6 @@ class SourceFolders:
     """
 
     def __init__(self, root: str) -> None:
-        """Read below `root`, a path without links."""
         self._root = root
         self._trail: FolderTrail | None = None
         self._current = ""
@@ -126,7 +125,6 @@ class SourceFolders:
         return Binary(data)
 
     def release(self) -> None:
-        """Leave all folders."""
         self._current = ""
         trail, self._trail = self._trail, None
         if trail is not None:

@@ -64,7 +64,6 @@ class KnownFiles:
             self._try(lambda: connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?)", values))
 
     def close(self) -> None:
-        """Release the file."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -32,7 +32,6 @@ class DiskTree:
         self._trail = FolderTrail(root)
 
     def close(self) -> None:
-        """Release the folders entered."""
         self._trail.close()
 
     def check(self, path: NodePath) -> None:

@@ -36,7 +36,6 @@ class LedgerConnection:
         self.uri = uri
 
     def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
-        """All rows of a query."""
         with self._lock, TranslatedFailures(self.uri):
             return self._connection.execute(sql, parameters).fetchall()
 

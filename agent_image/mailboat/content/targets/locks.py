@@ -30,5 +30,4 @@ class TargetLock:
             os.pwrite(self._handle, b"%d\n" % os.getpid(), 0)
 
     def release(self) -> None:
-        """Let others in."""
         os.close(self._handle)

@@ -43,7 +43,6 @@ class Staging:
         self._durability.touch(f"{self.folder.place}/{name}")
 
     def has(self, number: int, digest: bytes) -> bool:
-        """Whether that binary is staged."""
         return self.folder.status(self.name(number, digest)) is not None
 
     def open(self, number: int, digest: bytes) -> FileIO:
@@ -69,7 +68,6 @@ class Staging:
                 self.folder.remove(name)
 
     def clear(self) -> None:
-        """Remove everything that is staged."""
         if self._is_clear:
             return
         for name in self.folder.names():
@@ -77,7 +75,6 @@ class Staging:
         self._is_clear = True
 
     def close(self) -> None:
-        """Release the folder."""
         self.folder.close()
 
     def _create(self, name: str) -> FileIO:

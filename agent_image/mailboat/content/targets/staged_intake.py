@@ -114,7 +114,6 @@ class StagedIntake:
             yield Redo(path, node, held, node is not None and self._has_children(key))
 
     def has_redo(self) -> bool:
-        """Whether any node changed."""
         return self._connection.execute("SELECT 1 FROM redo LIMIT 1").fetchone() is not None
 
     def forget_redo(self) -> None:

@@ -70,7 +70,6 @@ class StateFolder:
         return TargetParts(self.uri, self.lock, *connections, self.intake, showing, open_source)
 
     def close(self) -> None:
-        """Release everything."""
         self.ledger_connection.close()
         self.connection.close()
         self.lock.release()

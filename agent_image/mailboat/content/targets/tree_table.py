@@ -291,7 +291,6 @@ class TreeTable:
         return sum(self.delete_alone(key) for key in self.uncarried(key_of(path), stamp))
 
     def remove(self, paths: Iterable[NodePath]) -> ChangeCount:
-        """Remove subtrees."""
         return ChangeCount(removed=sum(self._delete(_DELETE_RANGE, *subtree_range(key_of(path))) for path in paths))
 
     def put(self, records: Sequence[NodeRecord], stamp: int, covers: Covers) -> list[Row]:
@@ -324,7 +323,6 @@ class TreeTable:
         return decode_node(path, row[1], lambda digest: self._intake.open_held(path, held, digest))
 
     def has(self, key: Key) -> bool:
-        """Whether a node is there."""
         return self._connection.execute("SELECT 1 FROM nodes WHERE key = ?", (key,)).fetchone() is not None
 
     def is_uncarried(self, key: Key, stamp: int) -> bool:

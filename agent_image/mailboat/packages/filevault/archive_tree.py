@@ -30,23 +30,19 @@ class ArchiveFile:
     __slots__ = ("_archive", "_entry", "entry", "size_bytes")
 
     def __init__(self, archive: ZipArchive, entry: ZipEntry) -> None:
-        """Stand for an entry."""
         self._archive = archive
         self._entry = entry
         self.entry = entry.name
         self.size_bytes = entry.size_bytes
 
     def head(self, length: int) -> bytes:
-        """Its first bytes."""
         with self._archive.open(self._entry) as stream:
             return stream.read(length)
 
     def read(self) -> bytes:
-        """All of it, checked."""
         return self._archive.read(self._entry)
 
     def open(self) -> BinaryIO:
-        """A stream over it, checked at its end."""
         return self._archive.open(self._entry)
 
     def binary(self) -> Binary:
@@ -76,7 +72,6 @@ class ArchiveDirectory:
         self._directories: dict[str, ArchiveDirectory] = {}
 
     def files(self) -> dict[str, ArchiveFile]:
-        """Files in it, by name."""
         files = self._files
         if files is None:
             files = self._files = {}
@@ -88,7 +83,6 @@ class ArchiveDirectory:
         return files
 
     def directories(self) -> dict[str, ArchiveDirectory]:
-        """Directories in it, by name."""
         self.files()
         return self._directories
 

@@ -33,7 +33,6 @@ class CheckoutFile:
     __slots__ = ("_disk", "_root", "_status", "entry", "size_bytes")
 
     def __init__(self, entry: str, root: str, disk: str, status: os.stat_result) -> None:
-        """Represent a checked file below the folder `root`."""
         self.entry = entry
         self.size_bytes = status.st_size
         self._root = root
@@ -41,7 +40,6 @@ class CheckoutFile:
         self._status = status
 
     def head(self, length: int) -> bytes:
-        """Its first bytes."""
         with self.open() as stream:
             return stream.read(length)
 

@@ -79,7 +79,6 @@ class FilevaultCodec:
     read_together: Final = None
 
     def __init__(self, settings: FilevaultSettings | None = None) -> None:
-        """Build a codec."""
         self._settings = settings or FilevaultSettings()
         self._packed_properties: dict[tuple[float, tuple[tuple[str, str], ...]], PackedContent] = {}
         self._reading = ReadingSettings(
@@ -243,7 +242,6 @@ class _Above:
         self._layout = layout
 
     def take_of(self, path: NodePath) -> None:
-        """Take those above a path."""
         for above in paths_above(path) if self._waiting else ():
             node = self._waiting.pop(above, None)
             if node is not None:

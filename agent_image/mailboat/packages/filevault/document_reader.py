@@ -154,7 +154,6 @@ class _Elements:
         return self._stack[0].children[0]
 
     def start(self, name: str, attributes: list[str]) -> None:
-        """Begin an element. Raises: LimitExceededError."""
         self._elements += 1
         self._attributes += len(attributes) // 2
         if self._elements > MAX_DOCUMENT_ELEMENTS:
@@ -170,7 +169,6 @@ class _Elements:
             raise LimitExceededError("a document of nodes is nested too deep", entry=self._entry, limit=self._max_depth)
 
     def end(self, _: str) -> None:
-        """End an element."""
         self._stack.pop()
 
     def instruct(self, target: str, data: str) -> None:

@@ -160,7 +160,6 @@ class Aggregates:
         return self._documents.bindings
 
     def root(self, directory: VaultDirectory) -> Place:
-        """The place of `/`: the folder `jcr_root`."""
         return Place(ROOT, directory.entry, directory=directory)
 
     def walk(self, place: Place) -> Iterator[Node]:

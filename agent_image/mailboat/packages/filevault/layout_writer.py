@@ -109,7 +109,6 @@ class _Document:
     attributes: int = 0
 
     def count(self, node: Node, attributes: Sequence[tuple[str, str]]) -> None:
-        """Count a node that is written into the document."""
         self.size += sum(len(key) + len(text) + _ATTRIBUTE_BYTES for key, text in attributes)
         self.elements += _element_count(node)
         self.attributes += _attribute_count(node)
@@ -155,7 +154,6 @@ class Layout:
     """Turns a stream of nodes into entries."""
 
     def __init__(self, archive: ArchiveWriter, settings: LayoutSettings) -> None:
-        """Write to `archive`."""
         self._archive = archive
         self._settings = settings
         self._open: list[_Open] = []
@@ -240,7 +238,6 @@ class Layout:
         return is_allowed and (parent.depth < MAX_ELEMENT_DEPTH or not self._has_carried(node))
 
     def finish(self) -> None:
-        """Write what is open still."""
         while self._open:
             self._close()
 

@@ -55,7 +55,6 @@ class CostModel:
         self._step_back = STEP_BACK + groups
 
     def character(self, text: str) -> Cost:
-        """A character, or a class."""
         price = _price(text)
         return Cost(price, 1, 1, price + 1, first=text)
 
@@ -106,7 +105,6 @@ class CostModel:
         )
 
     def repeated(self, inner: Cost, low: int, high: int | None) -> Cost:
-        """A repetition of a group."""
         # One round may match nothing behind those that do: a matcher ends the repetition there.
         most = low + self._length + 1 if high is None else high
         again = _ways_before(inner, inner)

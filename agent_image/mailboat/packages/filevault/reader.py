@@ -88,7 +88,6 @@ class VaultPackage:
         return None if entry is None else parse_filter(self.archive.read_document(entry, MAX_FILTER_BYTES))
 
     def content(self) -> ArchiveDirectory:
-        """The folder `jcr_root`."""
         return content_root(self.archive)
 
     def aggregates(
@@ -123,11 +122,9 @@ class FilevaultReader:
 
     @property
     def filter(self) -> WorkspaceFilter:
-        """What the package owns."""
         return self._filter
 
     def change(self) -> TreeChange:
-        """The content, as a stream that is read once."""
         declared = SingleNamespaces(self._aggregates.bindings())
         used = UsedNamespaces((SingleNamespaces(self._aggregates.namespaces.configured), declared))
         return TreeChange(self._filter, self._records(used), used.found)

@@ -83,7 +83,6 @@ class Namespaces:
     """The prefixes of one codec, and the names that were resolved with them (a bounded cache)."""
 
     def __init__(self, more: Mapping[str, str] | None = None) -> None:
-        """Begin with the known prefixes and `more` of them."""
         self.configured = more or {}
         self.by_prefix: Final[Mapping[str, str]] = {**KNOWN, **self.configured}
         self._by_namespace = {uri: prefix for prefix, uri in self.by_prefix.items()}
