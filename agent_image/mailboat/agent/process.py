@@ -124,15 +124,9 @@ class AgentProcess:
     _stop_by: Deadline | None = None
 
     def __init__(self, home: Home, clock: Clock | None = None, listener: Listener | None = None) -> None:
-        """Open nothing yet.
+        """Prepare the agents that the configuration of `home` names; `listener` receives each subscriber's progress.
 
-        Args:
-            home: Where the state is kept, with the configuration that says which agents to run.
-            clock: Time.
-            listener: Receives every subscriber's progress.
-
-        Raises:
-            ConfigInvalidError: No agent is named, or two have one name.
+        Raises: ConfigInvalidError: no agent is named, or two have one name.
         """
         self.config = home.config
         check_agents(home.config.agents)
@@ -348,12 +342,9 @@ class Startup:
     """
 
     def __init__(self, agents: AgentsConfig, clock: Clock, jitter: random.Random) -> None:
-        """Start nothing yet.
+        """Show `agents` to probes as starting.
 
-        Args:
-            agents: Those that probes are shown as starting.
-            clock: Time.
-            jitter: Shortens each pause by up to a half, so that the members of a pool do not retry all at once.
+        `jitter` shortens each pause by up to a half, so that the members of a pool do not retry all at once.
         """
         publishers = [(publisher.name, "publisher") for publisher in agents.publishers]
         self._agents = (*publishers, *((subscriber.name, "subscriber") for subscriber in agents.subscribers))
@@ -364,13 +355,9 @@ class Startup:
         self._reason = "starting"
 
     def run(self, attempt: Callable[[], AgentProcess], when_delayed: Callable[[], None]) -> AgentProcess | None:
-        """Attempt until it succeeds; None if asked to stop first.
+        """Attempt until it succeeds; None if asked to stop first. `when_delayed` is called once, before the first pause.
 
-        Args:
-            attempt: Starts a process, or leaves nothing behind.
-            when_delayed: Called once, before the first pause.
-
-        Raises: as `attempt`, but for brokers and a bucket that do not answer.
+        Raises: as `attempt`, but for brokers and a bucket that do not answer. A failed attempt leaves nothing behind.
         """
         failures, logged = 0, ""
         while not self._stopping.is_set():

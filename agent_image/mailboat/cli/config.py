@@ -65,14 +65,7 @@ def checked_configuration(
     """The home, configured by a file or its own, and the file's name, all checked.
 
     All that `agent run` refuses before it starts anything is refused here, so `config check` says the same.
-
-    Args:
-        session: Says which home.
-        file: The configuration; None is the home's own.
-        subscriber: Another name for the only subscriber.
-        needs_agents: Whether it must name agents.
-
-    Raises: HomeMissingError, ConfigInvalidError, UsageError.
+    `subscriber` is another name for the only subscriber. Raises: HomeMissingError, ConfigInvalidError, UsageError.
     """
     home = configuration(session, file)
     if subscriber is not None:

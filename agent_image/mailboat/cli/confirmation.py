@@ -15,12 +15,7 @@ SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for co
 
 
 def ask(question: str, declined: str, *, is_sure: bool) -> None:
-    """Go on only when a person says yes.
-
-    Args:
-        question: What to ask.
-        declined: What to say when the answer is no.
-        is_sure: `--yes` was given.
+    """Go on only when a person says yes, or has given `--yes`.
 
     Raises:
         UsageError: There is no terminal.

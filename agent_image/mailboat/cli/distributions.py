@@ -132,15 +132,10 @@ def waited_for(
     seconds: float,
     progress: Callable[[DistributionView], None] | None = None,
 ) -> list[DistributionView]:
-    """Outcomes of packages within one timeout: the last one first, as its import implies the others.
+    """Outcomes of packages, given in the order of the log, within one timeout.
 
-    Args:
-        control: Whom to ask.
-        publisher: Whose packages.
-        package_ids: In the order of the log.
-        clock: Time.
-        seconds: For all of them.
-        progress: Called about twice a second with how far the last package is.
+    The last one is asked for first, as its import implies the others; `progress` is called with how far it is about
+    twice a second.
     """
     deadline = Deadline(clock, seconds)
     while progress is not None:

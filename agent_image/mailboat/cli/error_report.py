@@ -82,14 +82,7 @@ def print_error(error: MailboatError, into: TextIO, *, is_verbose: bool = False,
 
 
 def print_warning(error: MailboatError, into: TextIO, what: str, *, is_verbose: bool = False) -> None:
-    """Print an error that does not end the command, with its trace when asked for.
-
-    Args:
-        error: What went wrong on the side.
-        into: Where to.
-        what: What came of it, for the first line.
-        is_verbose: With its trace.
-    """
+    """Print an error that does not end the command; `what` came of it, for the first line."""
     error.with_next_step(f"mailboat explain {error.name}")
     _print_lines(error, into, _lines(error, f"warning: {what}:"), is_verbose=is_verbose)
 

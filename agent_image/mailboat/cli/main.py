@@ -47,14 +47,7 @@ def _open_closed_streams() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command line.
-
-    Args:
-        arguments: Without the program's name.
-
-    Returns:
-        The exit code: 0, or that of the error's class; see `EXIT_CODES` of `error_report.py`.
-    """
+    """Run one command line; its exit code: 0, or that of the error's class (`EXIT_CODES` of `error_report.py`)."""
     defaults = Defaults()
     try:
         _refuse_empty(arguments)

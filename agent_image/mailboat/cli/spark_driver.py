@@ -134,12 +134,7 @@ class SparkDriver:
 def spark_driver(master: str | None, properties: Mapping[str, str], *, is_quiet: bool) -> Iterator[SparkDriver]:
     """A driver whose session begins with the first stage and ends with the context.
 
-    Args:
-        master: Spark's master; None leaves it to `spark-submit`.
-        properties: As in `SessionSettings`.
-        is_quiet: As in `SessionSettings`.
-
-    Raises: UsageError for a master of unknown form.
+    Without a master it is left to `spark-submit`. Raises: UsageError for a master of unknown form.
     """
     settings = SessionSettings(
         master=None if master is None else checked_master(master), properties=properties, is_quiet=is_quiet

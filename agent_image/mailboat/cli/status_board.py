@@ -156,12 +156,7 @@ def fitted_blocks(
 ) -> list[Block]:
     """The same in at most `room` lines. By name, current subscribers are dropped first.
 
-    Args:
-        view: What is known.
-        now: Wall time.
-        room: Lines.
-        height: How many lines blocks take on a terminal; as many as they have rows when left out.
-        order: Of the subscribers.
+    `height`: how many lines blocks take on a terminal; as many as they have rows when left out.
     """
     measured = _rows if height is None else height
     whole = status_blocks(view, now, order)

@@ -167,12 +167,9 @@ class SubscriptionOptions(NamedTuple):
 
 
 def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
-    """Import until done, or until SIGTERM or Ctrl-C.
+    """Import until done, or until SIGTERM or Ctrl-C. Raises: KeyboardInterrupt; as `SubscriberProcess.claim` and `run`.
 
-    Returns:
-        The exit code: 1 where it was to end when caught up and packages were given up on the way, else 0.
-
-    Raises: KeyboardInterrupt; as `SubscriberProcess.claim` and `run`.
+    The exit code is 1 where it was to end when caught up and packages were given up on the way, else 0.
     """
     with session.workspace() as workspace:
         known = _known(workspace.home, asked)

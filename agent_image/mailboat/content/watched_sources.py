@@ -32,10 +32,7 @@ class WatchedSource:
     def __init__(self, source: Source, on_walk: Watch, on_node: Watch | None = None) -> None:
         """Watch a source, which the caller closes.
 
-        Args:
-            source: The source.
-            on_walk: Receives the bytes of nodes that `walk` gives, as they are read.
-            on_node: Receives the bytes of nodes that `node` gives.
+        `on_walk` and `on_node` receive the bytes of nodes that `walk` and `node` give, as they are read.
         """
         self._source = source
         self._on_walk = on_walk

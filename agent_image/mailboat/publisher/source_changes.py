@@ -85,11 +85,7 @@ def plan_changes(changes: Iterable[SourceChange], max_nodes: int, max_content_by
 def request_id_for(source_uri: str, packages_before: int, group: ChangeGroup, digests: Sequence[bytes]) -> RequestId:
     """The request id of a group: the same after a crash, another when the source changes back and forth.
 
-    Args:
-        source_uri: The source.
-        packages_before: How many packages of it were published before.
-        group: What the package carries.
-        digests: Of its nodes, in order, see `ChangeDigests`.
+    `packages_before` counts packages of the source; `digests` are of the group's nodes, in order: see `ChangeDigests`.
     """
     total = hashlib.sha256(f"{source_uri}\0{packages_before}\0".encode())
     for path, digest in zip(group.puts, digests, strict=True):

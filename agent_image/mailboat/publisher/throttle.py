@@ -26,12 +26,9 @@ MAX_CALLERS: Final = 10_000
 
 
 def plan_delay(backlog: int, limit: int | None, max_delay_seconds: float) -> float:
-    """Delay of a request in seconds, at that backlog of the slowest editable subscriber.
+    """Delay of a request in seconds, at that backlog of the slowest editable subscriber: the longest clearable queue.
 
-    Args:
-        backlog: Packages in the longest clearable queue.
-        limit: Where delays begin; None: never.
-        max_delay_seconds: The delay from twice the limit on.
+    Delays begin at `limit` (None: never), and reach `max_delay_seconds` at twice the limit.
     """
     if limit is None or backlog <= limit:
         return 0.0

@@ -88,14 +88,9 @@ class ImportGuard:
         is_cleared: Callable[[], bool] | None = None,
         when_slow: Callable[[], None] | None = None,
     ) -> None:
-        """Nothing is imported yet.
+        """Limit each package to `timeout_seconds`; `when_slow` is called once in a batch that takes over a second.
 
-        Args:
-            clock: The time.
-            timeout_seconds: The time of each package; None sets no limit.
-            signal: The request to stop.
-            is_cleared: Whether a command that just arrived drops the current package; None: no commands are taken.
-            when_slow: Called once in a batch that takes longer than a second.
+        `is_cleared`: whether a command that just arrived drops the current package; None: no commands are taken.
         """
         self._clock = clock
         self._beat = heartbeat(clock)
@@ -166,10 +161,7 @@ class Admission:
     def decide(self, offset: Offset, message: PackageMessage, *, is_first: bool) -> AdmissionDecision:
         """Decide about a package of a followed publisher. Raises: the journal's errors.
 
-        Args:
-            offset: The package's.
-            message: The package's.
-            is_first: Nothing before it in its batch had an effect.
+        `is_first`: nothing before it in its batch had an effect.
         """
         # what precedes a build is committed, and so shown to readers, before the build opens
         if not is_first and self._exposure is not None and self._exposure.begins(message):

@@ -183,15 +183,9 @@ class Importer:
         admission: Admission | None = None,
         failures_of: Callable[[Offset], int] | None = None,
     ) -> None:
-        """Nothing is read yet.
+        """Without an `admission`, all that are wanted are admitted.
 
-        Args:
-            settings: The subscriber's.
-            ports: The subscriber's.
-            payloads: Where packages are that do not travel in their message.
-            guard: Ends an import that must not go on.
-            admission: Decides about each package; None admits all that are wanted.
-            failures_of: How often the package at an offset failed before, for its confirmation; None: never.
+        `failures_of`: how often the package at an offset failed before, for its confirmation; None: never.
         """
         self._settings = settings
         self._ports = ports

@@ -132,9 +132,7 @@ class Payloads:
     def opener(self, binaries: Sequence[Binary], check: Callable[[], None] = lambda: None) -> OpenBinary:
         """Opens the binaries of a message by digest. Raises when called: BlobMissingError, BlobCorruptError.
 
-        Args:
-            binaries: Those that the message names.
-            check: As for `open`, while one is waited for that is fetched ahead.
+        `check`: as for `open`, while one is waited for that is fetched ahead.
         """
         lengths = {binary.digest: binary.length_bytes for binary in binaries}
         return lambda digest: self._open_blob(digest, lengths.get(digest), check)
@@ -223,12 +221,9 @@ class Fetch:
         return self._thread.is_alive()
 
     def result(self, check: Callable[[], None]) -> BinaryIO:
-        """Return what was fetched; the caller closes it.
+        """Return what was fetched; the caller closes it. Raises: what `fetch` raises.
 
-        Args:
-            check: Called now and then while there is something to wait for; what it raises drops the fetch.
-
-        Raises: what `fetch` raises.
+        `check` is called now and then while there is something to wait for; what it raises drops the fetch.
         """
         try:
             check()

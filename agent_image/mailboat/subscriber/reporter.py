@@ -146,13 +146,9 @@ class Reporter:
     def passed(
         self, last: Record, outcome: BatchOutcome, message: PackageMessage | None, part: BulkPart | None
     ) -> None:
-        """Records were done; what their last ones say.
+        """Records were done.
 
-        Args:
-            last: The last record.
-            outcome: The result of all of them.
-            message: The message of the last one, if the subscriber names its publishers.
-            part: The last part of a bulk build among the records, if there is one.
+        `message` is that of the last one, if the subscriber names its publishers; `part` the last part of a bulk build.
         """
         if outcome.imported:
             self._gauge.imported(last.appended_ms)

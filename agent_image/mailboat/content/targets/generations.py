@@ -89,10 +89,7 @@ def open_generations_target(
 ) -> TreeTarget:
     """Open `generations:DIR`, create it if missing or empty, and finish an earlier process's work.
 
-    Args:
-        folder: Holds the generations, `current` and the state.
-        failpoints: For tests.
-        kept_generations: How many there are at most, the current one included; at least 1.
+    At most `kept_generations` are kept, the current one included; at least 1.
 
     Raises:
         TargetBusyError: Another process imports into it.
