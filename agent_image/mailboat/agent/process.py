@@ -355,9 +355,10 @@ class Startup:
         self._reason = "starting"
 
     def run(self, attempt: Callable[[], AgentProcess], when_delayed: Callable[[], None]) -> AgentProcess | None:
-        """Attempt until it succeeds; None if asked to stop first. `when_delayed` is called once, before the first pause.
+        """Attempt until it succeeds; None if asked to stop first. A failed attempt leaves nothing behind.
 
-        Raises: as `attempt`, but for brokers and a bucket that do not answer. A failed attempt leaves nothing behind.
+        `when_delayed` is called once, before the first pause. Raises: as `attempt`, but for brokers and a bucket that
+        do not answer.
         """
         failures, logged = 0, ""
         while not self._stopping.is_set():
