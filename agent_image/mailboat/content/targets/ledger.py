@@ -25,7 +25,6 @@ from mailboat.content.targets.ledger_tables import (
     note_jobs,
     note_restore,
     settle_command,
-    void_commands,
 )
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
@@ -244,8 +243,7 @@ class LedgerAdditions:
         connection.execute(_STORE_POSITION, _position_row(position, changes))
         connection.execute("DELETE FROM attempt")
         if self._restored is not None:  # before what the batch adds
-            _forget_packages(connection, position.next_offset)
-            note_restore(connection, self._restored)
+            note_restore(connection, self._restored, position.next_offset)
         if self._statuses:
             connection.executemany("INSERT INTO pending_status (message) VALUES (?)", self._statuses)
         if self._jobs:
@@ -273,15 +271,6 @@ class LedgerAdditions:
                 (build.publisher, build.build_id, build.done, build.total, build.last_ms) for build in self._builds
             ]
             connection.executemany("INSERT INTO open_build VALUES (?, ?, ?, ?, ?)", open_builds)
-
-
-def _forget_packages(connection: sqlite3.Connection, next_offset: Offset) -> None:
-    for table in ("given_up", "passed_over", "open_build", "pool_done"):
-        connection.execute(f"DELETE FROM {table}")
-    void_commands(connection)
-    # packages below stay imported, so calls for them are still to be made
-    connection.execute("DELETE FROM after_call WHERE at_offset >= ?", (next_offset,))
-    connection.execute("UPDATE state SET reports = '{}'")
 
 
 def _position_row(position: Position, changes: int) -> tuple[object, ...]:

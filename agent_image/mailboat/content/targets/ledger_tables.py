@@ -319,16 +319,18 @@ class TargetCommands:
             ) from error
 
 
-def note_restore(connection: sqlite3.Connection, record: RestoreRecord) -> None:
-    """Store it in place of the one before, in the transaction that is open on the connection."""
-    row = record.snapshot, record.begun_ms, record.next_offset, record.given_up
-    connection.execute("INSERT OR REPLACE INTO restored VALUES (1, ?, ?, ?, ?)", row)
-
-
-def void_commands(connection: sqlite3.Connection) -> None:
-    """Let open commands have no effect; the answer, where one is wanted, needs the subscriber's identity."""
+def note_restore(connection: sqlite3.Connection, record: RestoreRecord, next_offset: Offset) -> None:
+    """Note it in the open transaction, in place of what the ledger has of the content before."""
+    for table in ("given_up", "passed_over", "open_build", "pool_done"):
+        connection.execute(f"DELETE FROM {table}")
+    # Open commands have no effect; the answer, where one is wanted, needs the subscriber's identity.
     connection.execute("DELETE FROM command WHERE answer IS NULL AND command_id IS NULL")
     connection.execute("UPDATE command SET is_void = 1 WHERE answer IS NULL")
+    # packages below stay imported, so calls for them are still to be made
+    connection.execute("DELETE FROM after_call WHERE at_offset >= ?", (next_offset,))
+    connection.execute("UPDATE state SET reports = '{}'")
+    row = record.snapshot, record.begun_ms, record.next_offset, record.given_up
+    connection.execute("INSERT OR REPLACE INTO restored VALUES (1, ?, ?, ?, ?)", row)
 
 
 def settle_command(connection: sqlite3.Connection, command: OpenCommand, answer: CommandResult | None) -> None:
