@@ -55,7 +55,6 @@ from mailboat.wire.tree_batch import (
 )
 from mailboat.wire.tree_records import (
     Header,
-    TreePackage,
     decode_ancestors,
     deep_root_of,
     digest_in_trailer,

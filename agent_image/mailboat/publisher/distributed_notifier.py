@@ -31,7 +31,6 @@ from mailboat.model.messages import (
     DistributedEvent,
 )
 from mailboat.model.paths import common_ancestor
-from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.publisher.distributed import (
     MAX_MEMBERS,
     AwaitedSubscribers,
