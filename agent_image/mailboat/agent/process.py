@@ -30,7 +30,7 @@ from mailboat.agent.observability import Observability
 from mailboat.agent.own_subscribers import OwnSubscribers
 from mailboat.agent.pool_member import PoolMemberProcess
 from mailboat.agent.restores import SnapshotRestores
-from mailboat.agent.subscriber_process import Listener, SubscriberProcess, subscription_of, unknown_publishers
+from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of, unknown_publishers
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Backoff, Clock, Deadline, SystemClock
 from mailboat.composition.configured_jobs import job_rules
@@ -123,19 +123,15 @@ class AgentProcess:
 
     _stop_by: Deadline | None = None
 
-    def __init__(self, home: Home, clock: Clock | None = None, listener: Listener | None = None) -> None:
-        """Prepare the agents that the configuration of `home` names; `listener` receives each subscriber's progress.
-
-        Raises: ConfigInvalidError: no agent is named, or two have one name.
-        """
+    def __init__(self, home: Home) -> None:
+        """Prepare what the configuration names. Raises: ConfigInvalidError: no agent is named, or two have one name."""
         self.config = home.config
         check_agents(home.config.agents)
         job_rules(home.config)
-        self._pulse = HeartbeatClock(SystemClock() if clock is None else clock)
+        self._pulse = HeartbeatClock(SystemClock())
         self.observability = Observability(home, self._pulse)
         self.workspace = Workspace(home, self._pulse, self.observability)
         self.stopping = threading.Event()
-        self._listener: Listener = listener or (lambda _: None)
         self._changed = threading.Event()
         self._has_started = False
         self.control: ControlService | None = None
@@ -289,7 +285,7 @@ class AgentProcess:
         def open_subscriber() -> RunnableSubscriber:
             wanted = subscription_of(workspace.home, config)
             kind = PoolMemberProcess if wanted.delivery is Delivery.SHARED else SubscriberProcess
-            process = kind(workspace, wanted, self._listener, self.observability)
+            process = kind(workspace, wanted, lambda _: None, self.observability)
             try:
                 # claimed before it is remembered: the registry must not name a target that refuses this subscriber
                 pool = process.claim()

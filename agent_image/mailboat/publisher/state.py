@@ -183,6 +183,7 @@ class PublisherState:
             ).rowcount
 
 
+_APPEND: Final = "append"
 # flock(2) has no time-out, so the lock is polled
 _POLL_SECONDS: Final = 0.01
 
@@ -197,28 +198,28 @@ class PublisherLocks:
         self._guard = guard
 
     @contextmanager
-    def exclusive(self, purpose: str = "append", timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Iterator[None]:
+    def exclusive(self, purpose: str = _APPEND) -> Iterator[None]:
         """Keep all other processes of this publisher out of the same `purpose`; the kernel lets go if we die.
 
-        Raises: PublisherBusyError when another holds it for longer than `timeout_seconds`.
+        Raises: PublisherBusyError when another holds it for longer than `BUSY_TIMEOUT_SECONDS`.
         """
         # threads of this process first: only other processes are polled for
         with self._guard:
             handle = self._open(f"{purpose}-lock")
             try:
                 if not try_lock(handle):
-                    self._wait_for(handle, timeout_seconds, purpose)
+                    self._wait_for(handle, purpose)
                 yield
             finally:
                 os.close(handle)
 
-    def yield_to_waiters(self, purpose: str = "append", timeout_seconds: float = 5.0) -> None:
-        """Yield to waiters for `purpose` while the patience lasts: for long work without hurry."""
-        waiting = self._open(f"{purpose}-waiting")
+    def yield_to_waiters(self, timeout_seconds: float = 5.0) -> None:
+        """Yield to those that wait to append, while the patience lasts: for long work without hurry."""
+        waiting = self._open(f"{_APPEND}-waiting")
         try:
             # Waiting processes hold this lock shared: it is free when none waits.
             with suppress(PublisherBusyError):
-                self._lock(waiting, Deadline(self._clock, timeout_seconds), purpose)
+                self._lock(waiting, Deadline(self._clock, timeout_seconds), _APPEND)
         finally:
             os.close(waiting)
 
@@ -249,12 +250,12 @@ class PublisherLocks:
             file = self._path.with_name(f"{self._path.name}.{name}")
             return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
 
-    def _wait_for(self, handle: int, timeout_seconds: float, purpose: str) -> None:
+    def _wait_for(self, handle: int, purpose: str) -> None:
         """Wait visibly: `yield_to_waiters` detects the wait."""
         waiting = self._open(f"{purpose}-waiting")
         try:
             fcntl.flock(waiting, fcntl.LOCK_SH)  # `yield_to_waiters` holds it for an instant
-            self._lock(handle, Deadline(self._clock, timeout_seconds), purpose)
+            self._lock(handle, Deadline(self._clock, BUSY_TIMEOUT_SECONDS), purpose)
         finally:
             os.close(waiting)
 

@@ -58,8 +58,6 @@ from mailboat.packages.filevault.reader import (
 from mailboat.packages.filevault.vault_files import INLINE_BINARY_BYTES, VaultDirectory
 from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.port import refusals_of
-from mailboat.wire.node_bodies import OpenBinary
-
 _LEFT_BY_TOOLS: Final = frozenset(
     {".git", ".svn", ".hg", ".DS_Store", "Thumbs.db", ".vltignore", ".gitkeep", ".gitignore"}
 )
@@ -345,9 +343,7 @@ def open_checkout_source(folder: Path) -> VaultSource:
         )
 
 
-def open_archive_source(
-    file: Path, limits: LimitsConfig | None = None, open_blob: OpenBinary | None = None
-) -> VaultSource:
+def open_archive_source(file: Path) -> VaultSource:
     """Open a FileVault zip; all its entries are checked first.
 
     Raises:
@@ -360,20 +356,21 @@ def open_archive_source(
         raise SourceMissingError(f"{file} can't be opened: {error.strerror}") from error
     try:
         with refusals_of(file):
-            return _opened_archive(file, stream, limits or LimitsConfig(), open_blob)
+            return _opened_archive(file, stream)
     except BaseException:
         stream.close()
         raise
 
 
-def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blob: OpenBinary | None) -> VaultSource:
+def _opened_archive(file: Path, stream: BinaryIO) -> VaultSource:
+    limits = LimitsConfig()
     archive = open_archive(stream, limits)
     directory = content_root(archive)
     settings = ReadingSettings(Namespaces(), ReferenceCodec())
     package = VaultPackage(archive, limits, settings, partial(declarations_in, directory))
     owned = package.filter()
     # A source may have what some targets can't hold: what is made of it is checked when it is written.
-    aggregates = package.aggregates(open_blob, owned, refuse_collisions=False)
+    aggregates = package.aggregates(None, owned, refuse_collisions=False)
     if owned is not None and is_of_everything(owned):
         owned = imported_filter(owned, package.properties, aggregates, directory)
     files = [name for name in archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
