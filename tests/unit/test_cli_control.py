@@ -31,6 +31,7 @@ from mailboat.cli.main import main
 from mailboat.cli.output import Output, show
 from mailboat.cli.publish import _member_lines
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
+from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import moment_of
 from mailboat.errors import JournalUnavailableError
 from mailboat.model.paths import parse_path
@@ -319,12 +320,19 @@ def test_programs_get_the_packages_of_a_wait_that_failed(
     assert (code, found["packages"][0]["offset"]) == (75 if isinstance(cause, JournalUnavailableError) else 130, 3)
 
 
-def test_wait_shows_how_far_the_last_package_is_until_no_subscriber_is_waited_for(agent: Client) -> None:
-    views = [DistributionView("author", "p", 1, "ADD", waiting=names) for names in (("a", "b"), ("b",), ())]
-    answers, shown = iter([*views, views[-1]]), list[DistributionView]()
+def test_wait_shows_how_far_the_last_package_is_until_no_subscriber_is_waited_for(
+    agent: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("a", "b")
+    views = [
+        DistributionView("author", "p", 1, "ADD", waiting=names[done:], imported=names[:done]) for done in range(3)
+    ]
+    answers, shown = iter([*views, views[-1]]), list[str]()
     agent.distribution = lambda *_: next(answers)  # type: ignore[method-assign]
-    assert waited_for(agent, "author", ["p"], ManualClock(), 60, shown.append) == [views[-1]]
-    assert shown == views
+    monkeypatch.setattr(TerminalLine, "can_show", lambda _: True)
+    monkeypatch.setattr(TerminalLine, "show", lambda _, text: shown.append(text))
+    assert waited_for(agent, "author", ["p"], ManualClock(), 60, 0.0) == [views[-1]]
+    assert [text.partition(";")[0] for text in shown] == [f"imported by {done}/2 subscribers" for done in range(3)]
 
 
 def test_publish_reports_the_same_fields_at_home_and_agent(run: Any) -> None:

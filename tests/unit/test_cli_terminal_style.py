@@ -12,7 +12,7 @@ import pytest
 import typer
 from mailboat.cli.blobs import SweepLine, sweep_text
 from mailboat.cli.confirmation import ask
-from mailboat.cli.distributions import waited_or_seen
+from mailboat.cli.distributions import waited_for
 from mailboat.cli.events import coloured_line
 from mailboat.cli.output import blocks_text
 from mailboat.cli.session import Session
@@ -21,6 +21,7 @@ from mailboat.cli.status_watch import TerminalWatch
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
 from mailboat.maintenance.blob_sweep import SweepStep
 from mailboat.model.requests import parse_request
+from mailboat.clock import SystemClock
 from mailboat.testing.clocks import ManualClock
 from support.fake_control import FakeControl, FakeSubscriber
 
@@ -146,7 +147,8 @@ def test_a_package_that_is_waited_for_shows_a_live_count(terminal: Terminal, mon
     monkeypatch.setattr("sys.stderr", terminal)
     client = FakeControl(FakeSubscriber("edge-1"))
     published = client.distribute("author", parse_request("ADD", ("/a",), ()))
-    waited_or_seen(client, "author", published.package_id, 0.01)
+    clock = SystemClock()
+    waited_for(client, "author", [published.package_id], clock, 0.01, clock.monotonic())
     assert re.search(r"imported by \d/1 subscribers; waited \d+ ms of 10 ms", terminal.getvalue())
 
 

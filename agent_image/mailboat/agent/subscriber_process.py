@@ -372,7 +372,7 @@ class SubscriberReports:
         self._observed = observed
         self._announced: tuple[object, ...] = ()
         self._meter: SubscriberMetrics | None = None
-        self._state_logger: StateLogger | None = None
+        self._observers: tuple[SubscriberMetrics | StateLogger, ...] = ()
         self.maintainer: Final = maintenance_worker(workspace, name)
         self.announcer: Final = announcer(
             workspace.journal,
@@ -385,7 +385,7 @@ class SubscriberReports:
         if observed is not None:
             self._meter = observed.subscriber_meter(name, statistics)
             self._meter.watch_announcements(lambda: self.announcer.failures)
-            self._state_logger = StateLogger(name)
+            self._observers = self._meter, StateLogger(name)
 
     def import_ports(self, processors: Processors) -> ImportPorts:
         """What imports work with, measured where there are metrics."""
@@ -401,9 +401,8 @@ class SubscriberReports:
         if statistics.phase is SubscriberPhase.CURRENT:
             # Not before it is caught up: upkeep must not slow down the import of a backlog.
             self.maintainer.begin()
-        if self._meter is not None and self._state_logger is not None:
-            self._meter.progressed(statistics)
-            self._state_logger.progressed(statistics)
+        for observer in self._observers:
+            observer.progressed(statistics)
         emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
         cause = None if statistics.cause is None else statistics.cause.code
         counts = statistics.attempts, statistics.failed, statistics.redriven
@@ -416,9 +415,8 @@ class SubscriberReports:
             self.announcer.wake()
 
     def given_up(self, statistics: SubscriberStatistics) -> None:
-        if self._meter is not None and self._state_logger is not None:
-            self._meter.given_up(statistics)
-            self._state_logger.given_up(statistics)
+        for observer in self._observers:
+            observer.given_up(statistics)
         self.announcer.wake()
 
     def stop(self, deadline: Deadline) -> None:

@@ -113,7 +113,8 @@ def plan(session: Session, cutting: CutOptions, source: SourceArgument, paths: R
     collisions = NameCollisions()
     with closing(open_source(source, identity=cutting.file_identity)) as opened:
         roots = outermost(replaced_roots(opened, content_paths(paths or ()) or (ROOT,)))
-        found = summary_of(cut_whole(opened, roots, _budget_of(cutting), collisions.watch), collisions)
+        budget = Budget(parse_size(cutting.budget), cutting.nodes)
+        found = summary_of(cut_whole(opened, roots, budget, collisions.watch), collisions)
     session.show(plan_report(found))
     _end_by_problems(found.problems)
 
@@ -133,7 +134,8 @@ def build(  # sets of options
 ) -> None:
     """Build a tree as many packages and publish them in order. Idempotent: the same command resumes."""
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
-    request = BuildRequest(source, content_paths(paths or ()) or (ROOT,), _budget_of(cutting), cutting.file_identity)
+    budget = Budget(parse_size(cutting.budget), cutting.nodes)
+    request = BuildRequest(source, content_paths(paths or ()) or (ROOT,), budget, cutting.file_identity)
     with _spark(running) as driver, _workspace(session, naming.into) as workspace:
         report = driver.build(workspace, request, naming.publisher, named, is_all=naming.everything)
         session.show(build_report(report, driver.runner.figures, driver.runner.start_seconds))
@@ -270,10 +272,6 @@ def _setting_of(text: str) -> tuple[str, str]:
     if not equals or not key.startswith("spark."):
         raise UsageError(f"invalid --conf {text!r}: expected spark.KEY=VALUE")
     return key, value
-
-
-def _budget_of(cutting: CutOptions) -> Budget:
-    return Budget(parse_size(cutting.budget), cutting.nodes)
 
 
 def parse_size(text: str) -> int:

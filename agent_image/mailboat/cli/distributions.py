@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Final, NamedTuple
@@ -58,29 +58,12 @@ def get(
     publisher: PackagePublisherOption = None,
 ) -> None:
     """Show the outcome of a request at each subscriber: imported, pending, skipped, dropped, given up."""
-    name = session.default_publisher(publisher)
+    name, clock = session.default_publisher(publisher), SystemClock()
     with session.control() as control:
-        found = waited_or_seen(control, name, package, wait or 0.0)
+        (found,) = waited_for(control, name, [package], clock, wait or 0.0, clock.monotonic())
     session.show(Report(document_of(found), [found.package_id], lambda: list(_lines(found))))
     if wait is not None:
         end_by([found])
-
-
-def waited_or_seen(control: Control, publisher: str, package: str, seconds: float) -> DistributionView:
-    """The outcome within the time, with a live count on a terminal."""
-    line, clock = TerminalLine(sys.stderr), SystemClock()
-    if not seconds or not line.can_show():
-        return control.distribution(publisher, package, seconds)
-    started = clock.monotonic()
-
-    def show_progress(view: DistributionView) -> None:
-        line.show(waiting_text(view, clock.monotonic() - started, seconds))
-
-    try:
-        (found,) = waited_for(control, publisher, [package], clock, seconds, show_progress)
-    finally:
-        line.clear()
-    return found
 
 
 @app.command("ls")
@@ -130,30 +113,27 @@ def waited_for(
     package_ids: Sequence[str],
     clock: Clock,
     seconds: float,
-    progress: Callable[[DistributionView], None] | None = None,
+    started: float,
 ) -> list[DistributionView]:
-    """Outcomes of packages, given in the order of the log, within one timeout.
+    """Outcomes of packages, given in the order of the log, within one timeout, with a live count on a terminal.
 
-    The last one is asked for first, as its import implies the others; `progress` is called with how far it is about
-    twice a second.
+    The last one is asked for first, as its import implies the others. The count says how long it is since `started`.
     """
-    deadline = Deadline(clock, seconds)
-    while progress is not None:
-        view = control.distribution(publisher, package_ids[-1], min(_POLL_SECONDS, deadline.remaining_seconds()))
-        progress(view)
-        if not view.waiting or deadline.remaining_seconds() <= 0:
-            break
-    found = [
-        control.distribution(publisher, package_id, deadline.remaining_seconds())
-        for package_id in reversed(package_ids)
-    ]
+    line, deadline = TerminalLine(sys.stderr), Deadline(clock, seconds)
+    try:
+        while seconds and line.can_show():
+            view = control.distribution(publisher, package_ids[-1], min(_POLL_SECONDS, deadline.remaining_seconds()))
+            waited = f"waited {seconds_text(clock.monotonic() - started)} of {seconds_text(seconds)}"
+            line.show(f"imported by {len(view.imported)}/{_follower_count(view)} subscribers; {waited}")
+            if not view.waiting or deadline.is_over():
+                break
+        found = [
+            control.distribution(publisher, package_id, deadline.remaining_seconds())
+            for package_id in reversed(package_ids)
+        ]
+    finally:
+        line.clear()
     return found[::-1]
-
-
-def waiting_text(one: DistributionView, waited_seconds: float, seconds: float) -> str:
-    """How far a package is that is waited for."""
-    waited = f"waited {seconds_text(waited_seconds)} of {seconds_text(seconds)}"
-    return f"imported by {len(one.imported)}/{_follower_count(one)} subscribers; {waited}"
 
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:

@@ -5,7 +5,6 @@ What was published, for people and programs: the same report for a home and for 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -13,11 +12,10 @@ import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, document_of
-from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
+from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for
 from mailboat.cli.options import PublisherOption, WaitOption
 from mailboat.cli.output import Output, Report, bytes_text, count_text
 from mailboat.cli.session import Session
-from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import SystemClock
 from mailboat.errors import MailboatError
 from mailboat.model.messages import Action
@@ -189,21 +187,15 @@ def _await_subscribers(
     seconds: float,
     started: float,
 ) -> Followed:
-    """Wait until the known subscribers have the packages, with a live count on a terminal since `started`.
+    """Wait until the known subscribers have the packages.
 
     Raises: KeyboardInterrupt, after a note of what is published all the same.
     """
-    line, clock = TerminalLine(sys.stderr), SystemClock()
-
-    def show_progress(view: DistributionView) -> None:
-        line.show(waiting_text(view, clock.monotonic() - started, seconds))
-
-    ids = [package.package_id for package in packages]
+    clock, ids = SystemClock(), [package.package_id for package in packages]
     try:
-        views = waited_for(control, publisher, ids, clock, seconds, show_progress if line.can_show() else None)
+        views = waited_for(control, publisher, ids, clock, seconds, started)
         return followed(control, views, clock.monotonic() - started)
     except KeyboardInterrupt:
-        line.clear()
         last = packages[-1]
         session.note(
             f"{count_text(len(packages), 'package')} published, the last one {last.package_id} at offset {last.offset};"
@@ -211,5 +203,3 @@ def _await_subscribers(
         )
         session.note(f"  next  mailboat distributions get {last.package_id}")
         raise
-    finally:
-        line.clear()

@@ -296,7 +296,7 @@ class TreeTable:
     def put(self, records: Sequence[NodeRecord], stamp: int, covers: Covers) -> list[Row]:
         """Put nodes as they are, and make the folders above them that are missing."""
         rows = self._intake.rows(records, stamp)
-        self._upsert(rows)
+        self._connection.executemany(_UPSERT, rows)
         keys = {row[0] for row in rows}
         for key in {key[: key.rindex(SEPARATOR)] for key in keys} - keys:
             # A covered ancestor needs this stamp although it is known to exist: else `_DELETE_OTHERS` removes it.
@@ -383,7 +383,7 @@ class TreeTable:
             is_covered = covers(path_of(key))
             row = self._connection.execute("SELECT stamp FROM nodes WHERE key = ?", (key,)).fetchone()
             if row is None:
-                self._upsert([(key, stamp, None, _FOLDER_BODY)])
+                self._connection.execute(_UPSERT, (key, stamp, None, _FOLDER_BODY))
             # It exists, so its own ancestors exist, and the change does not delete here.
             elif not is_covered:
                 self._remember(key)
@@ -398,9 +398,6 @@ class TreeTable:
             # Forgetting costs look-ups only, so the bound needs no order of use.
             self._known = {""}
         self._known.add(key)
-
-    def _upsert(self, rows: Sequence[Row]) -> None:
-        self._connection.executemany(_UPSERT, rows)
 
     def _delete(self, sql: str, low: str, high: str, *stamp: int) -> int:
         """Delete rows of a range; how many they were."""
