@@ -14,8 +14,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from mailboat.agent.command_hooks import CommandHook, Hooks
-from mailboat.agent.command_hooks import HookWatch
+from mailboat.agent.command_hooks import CommandHook, Hooks, HookWatch
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import HooksConfig, SubscriberConfig
 from mailboat.errors import ProcessorFailedError, RetryableError, StorageFullError

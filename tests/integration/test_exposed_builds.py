@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mailboat.cli.subscriber_run import progress_text
-from mailboat.cli.subscriber_run import progress_document
+from mailboat.cli.subscriber_run import progress_document, progress_text
 from mailboat.config.document import Expose
 from mailboat.content.port import Target
 from mailboat.failpoints import Failpoint

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.cli.demo.processes import CHECK, DemoSetting, write_configurations
 from mailboat.cli.demo.demo_command import is_enter_pressed
 from mailboat.cli.demo.demo_state import (
     AUTHOR,
@@ -26,6 +25,7 @@ from mailboat.cli.demo.demo_state import (
     processes_of,
 )
 from mailboat.cli.demo.outcome import standing_text
+from mailboat.cli.demo.processes import CHECK, DemoSetting, write_configurations
 from mailboat.cli.demo.screen import BarScreen, LineScreen, bar_lines, progress_text, screen_for
 from mailboat.cli.demo.source_copy import copy_content
 from mailboat.config.decoder import decode_config

@@ -19,9 +19,9 @@ from mailboat.cli.session import Session
 from mailboat.cli.status_board import StatusSelection
 from mailboat.cli.status_watch import TerminalWatch
 from mailboat.cli.tables import ABSENT, Column, Table, error_style, state_style
+from mailboat.clock import SystemClock
 from mailboat.maintenance.blob_sweep import SweepStep
 from mailboat.model.requests import parse_request
-from mailboat.clock import SystemClock
 from mailboat.testing.clocks import ManualClock
 from support.fake_control import FakeControl, FakeSubscriber
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mailboat.agent.health import AgentView
-from mailboat.agent.process import AgentProcess
-from mailboat.agent.process import Startup
+from mailboat.agent.process import AgentProcess, Startup
 from mailboat.cli.config import checked_configuration, configuration
 from mailboat.cli.error_report import INTERRUPTED_EXIT_CODE
 from mailboat.cli.help_page import command_group

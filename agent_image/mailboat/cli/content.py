@@ -167,7 +167,10 @@ def diff(
         Report(
             {"differences": rows, "complete": is_complete},
             [change.path for change in shown],
-            lambda: [*map(_difference_line, shown), total if is_complete else f"{total} shown, more left out: see --limit"],
+            lambda: [
+                *map(_difference_line, shown),
+                total if is_complete else f"{total} shown, more left out: see --limit",
+            ],
         )
     )
     if found:

@@ -11,8 +11,7 @@ from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Output
 from mailboat.cli.session import Session
-from mailboat.cli.status_board import status_report
-from mailboat.cli.status_board import Order, StatusSelection
+from mailboat.cli.status_board import Order, StatusSelection, status_report
 from mailboat.clock import SystemClock
 
 app = PagedTyper()

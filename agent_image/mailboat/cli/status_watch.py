@@ -25,8 +25,7 @@ from mailboat.api.records import StatusView, document_of
 from mailboat.cli.output import Block, blocks_text, seconds_text, show_next
 from mailboat.cli.session import Session
 from mailboat.cli.signals import exit_at
-from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
-from mailboat.cli.status_board import StatusSelection
+from mailboat.cli.status_board import StatusSelection, changed_lines, fitted_blocks, status_report
 from mailboat.clock import Clock
 from mailboat.errors import RetryableError
 from mailboat.printable import printable

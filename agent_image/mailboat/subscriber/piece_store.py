@@ -317,12 +317,9 @@ class PieceStore:
                 if not batch.records and batch.is_at_end:
                     raise RetryableError("the journal returned no pieces before a package's message", topic=self._topic)
 
-
     def _missing(self, key: _Key, what: str) -> PiecesMissingError:
         self.figures.missing += 1
-        return PiecesMissingError(
-            what, next_step="publish its paths again", topic=self._topic, package=key.package_id
-        )
+        return PiecesMissingError(what, next_step="publish its paths again", topic=self._topic, package=key.package_id)
 
 
 def _words(key: _Key, collection: _Collection) -> tuple[str, int, int]:

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from mailboat.api.client import HttpControl
-from mailboat.cli.demo.processes import KINDS, DemoSetting, configuration_file, write_configurations
 from mailboat.cli.demo.demo_run import DemoPlan, DemoRun
 from mailboat.cli.demo.demo_state import (
     AUTHOR,
@@ -32,7 +31,7 @@ from mailboat.cli.demo.demo_state import (
 )
 from mailboat.cli.demo.outcome import DemoOutcome, held_by, next_lines, outcome_report
 from mailboat.cli.demo.portions import Survey, cut, survey
-from mailboat.cli.demo.processes import agent_command
+from mailboat.cli.demo.processes import KINDS, DemoSetting, agent_command, configuration_file, write_configurations
 from mailboat.cli.demo.sample_site import write_site
 from mailboat.cli.demo.screen import screen_for
 from mailboat.cli.demo.source_copy import SkippedEntries, copy_content

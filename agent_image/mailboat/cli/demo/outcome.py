@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboat.cli.demo.processes import configuration_file
 from mailboat.cli.demo.demo_state import AUTHOR, MISTAKE_ID, DemoState, SubscriberProgress
 from mailboat.cli.demo.portions import Survey, binary_bytes
+from mailboat.cli.demo.processes import configuration_file
 from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text
 from mailboat.cli.tables import Column, Table
 from mailboat.composition.source_openers import open_source

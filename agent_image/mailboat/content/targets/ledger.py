@@ -261,8 +261,7 @@ class LedgerAdditions:
             connection.execute("INSERT OR IGNORE INTO passed_over VALUES (?)", (publisher,))
         if self._after_calls:
             note_calls(connection, self._after_calls)
-        for offset in self._resolved:
-            connection.execute("DELETE FROM given_up WHERE at_offset = ?", (offset,))
+        connection.executemany("DELETE FROM given_up WHERE at_offset = ?", [(offset,) for offset in self._resolved])
         for command, answer in self._commands:
             settle_command(connection, command, answer)
         if self._builds is not None:

@@ -17,8 +17,8 @@ from mailboat.content.binaries import binaries_of, named, with_binaries
 from mailboat.content.disk_layout import binary_file, names_on_disk
 from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
 from mailboat.content.targets.database import is_held_back
-from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.disk_names import FoldedNames, PathLimits
+from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.errors import BlobMissingError

@@ -16,8 +16,8 @@ from typing import Final
 from mailboat.content.disk_layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
-from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.disk_names import FoldedNames, PathLimits, ignores_case
+from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import ShownNamespaces
 from mailboat.content.targets.staged_files import Staging

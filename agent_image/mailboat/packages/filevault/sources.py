@@ -58,6 +58,7 @@ from mailboat.packages.filevault.reader import (
 from mailboat.packages.filevault.vault_files import INLINE_BINARY_BYTES, VaultDirectory
 from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.port import refusals_of
+
 _LEFT_BY_TOOLS: Final = frozenset(
     {".git", ".svn", ".hg", ".DS_Store", "Thumbs.db", ".vltignore", ".gitkeep", ".gitignore"}
 )
@@ -337,10 +338,8 @@ def open_checkout_source(folder: Path) -> VaultSource:
             for place, _, names in os.walk(folder / _META)
             for name in names
         ]
-        # A root `/` stays: who publishes a checkout owns all of it, and a node that is removed at its top is a deletion.
-        return VaultSource(
-            str(folder), aggregates, directory, None, PackageMetadata(files, owned, properties)
-        )
+        # A root `/` stays: who publishes a checkout owns all of it, and what is removed at its top is a deletion.
+        return VaultSource(str(folder), aggregates, directory, None, PackageMetadata(files, owned, properties))
 
 
 def open_archive_source(file: Path) -> VaultSource:
