@@ -41,7 +41,7 @@ from mailboat.telemetry.families import OTHER
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.memory_accounts import MemoryAccounts
-from mailboat.telemetry.meters import FleetFigures, PublisherMetrics, QueueFigures, RequestRecorder, UpkeepMetrics
+from mailboat.telemetry.meters import FleetFigures, PublisherMetrics, QueueFigures, UpkeepMetrics
 from mailboat.telemetry.notices import EventFilter, NoticeSource
 from mailboat.telemetry.package_events import PackageEvents
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
@@ -66,6 +66,7 @@ class Observability:
         retention: Where the keeper of the head counts what it did.
         tracer: Records spans.
         memory: The accounts of the process.
+        requests: Counts API requests; for the HTTP server to call.
     """
 
     def __init__(self, home: Home, clock: Clock) -> None:
@@ -73,6 +74,7 @@ class Observability:
         self._home = home
         self._clock = clock
         self._metrics = AgentMetrics(clock)
+        self.requests: Final = self._metrics.requests
         self._metrics.add(DiskSpace(tuple(written_places(home))))
         self._publishers: dict[str, PublisherMetrics] = {}
         self._running: list[DistributedNotifier | EventDelivery] = []
@@ -84,11 +86,6 @@ class Observability:
         self.memory: Final = MemoryAccounts()
         self._metrics.add(self.memory)
         self.tracer: Final = self._open_tracer()
-
-    @property
-    def requests(self) -> RequestRecorder:
-        """Counts API requests; for the HTTP server to call."""
-        return self._metrics.requests
 
     def render(self, accept: str = "") -> Exposition:
         """What `/metrics` answers to a scraper that sends this `Accept` header."""

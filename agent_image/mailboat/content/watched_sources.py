@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Final, Protocol, cast
 
 from mailboat.content.binaries import content_bytes_of, with_binaries
 from mailboat.content.port import DescribedSource, NamedSource, Source
@@ -34,17 +34,11 @@ class WatchedSource:
 
         `on_walk` and `on_node` receive the bytes of nodes that `walk` and `node` give, as they are read.
         """
+        self.uri: Final = source.uri
+        self.unwatched: Final = unwatched(source)
         self._source = source
         self._on_walk = on_walk
         self._on_node = on_node
-
-    @property
-    def unwatched(self) -> Source:
-        return unwatched(self._source)
-
-    @property
-    def uri(self) -> str:
-        return self._source.uri
 
     def node(self, path: NodePath) -> Node | None:
         found = self._source.node(path)

@@ -23,7 +23,6 @@ from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.changes import TreeChange
 from mailboat.model.content_hash import ContentHash
-from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import MAX_NAMESPACES, check_pair
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath, paths_above
@@ -240,6 +239,8 @@ class TreePackageReader:
             raise PackageCorruptError("a tree package does not start with a header", record=1)
         self._header, self._version = decode_header(first.content, compile_java)
         check_header(self._header)
+        self.filter: Final = self._header.filter
+        self.properties: Final[Mapping[str, str]] = {}
         self._namespaces: dict[str, tuple[str, ...]] = {}
         self._last_namespace = ("", "")
         self._namespace_count = 0
@@ -248,23 +249,15 @@ class TreePackageReader:
         self._total_bytes = 0
         self._node_count = 0
 
-    @property
-    def filter(self) -> WorkspaceFilter:
-        return self._header.filter
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        return {}
-
     def change(self) -> TreeChange:
-        return TreeChange(self._header.filter, with_ancestors(self._header, self._stream_nodes()), self._namespaces)
+        return TreeChange(self.filter, with_ancestors(self._header, self._stream_nodes()), self._namespaces)
 
     def close(self) -> None:
         """Nothing is held but the caller's stream."""
 
     def _stream_nodes(self) -> Iterator[NodeRecord]:
         order = PathOrder(refuse_collisions=self._limits.refuse_collisions)
-        covers = self._header.filter.covers
+        covers = self.filter.covers
         while True:
             raw = self._records.next()
             if raw is None:

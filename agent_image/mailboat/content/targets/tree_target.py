@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from mailboat.content.foreign_failures import ForeignFailure, translate_failure
 from mailboat.content.keys import Key, key_of, path_of
@@ -84,19 +84,12 @@ class TreeTarget:
 
     def __init__(self, parts: TargetParts) -> None:
         """Serve the parts, which it owns from now on."""
+        self.uri: Final = parts.uri
+        self.ledger: Final = TargetLedger(parts.ledger_connection, parts.uri)
         self._parts = parts
-        self._ledger = TargetLedger(parts.ledger_connection, parts.uri)
         self._table = TreeTable(parts.connection, parts.intake)
         self._commits = 0
         self._is_closed = False
-
-    @property
-    def uri(self) -> str:
-        return self._parts.uri
-
-    @property
-    def ledger(self) -> TargetLedger:
-        return self._ledger
 
     def batch(self, *, restored: RestoreRecord | None = None) -> TreeBatch:
         """See `Target.batch`.

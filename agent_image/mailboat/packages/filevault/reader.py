@@ -117,20 +117,16 @@ class FilevaultReader:
         self._aggregates = package.aggregates(open_blob, found, refuse_collisions=collisions)
         if is_of_everything(found):
             found = imported_filter(found, self.properties, self._aggregates, package.content())
-        self._filter = found
+        self.filter: Final = found
         self._top = _top(package, found, self._aggregates)
-
-    @property
-    def filter(self) -> WorkspaceFilter:
-        return self._filter
 
     def change(self) -> TreeChange:
         declared = SingleNamespaces(self._aggregates.bindings())
         used = UsedNamespaces((SingleNamespaces(self._aggregates.namespaces.configured), declared))
-        return TreeChange(self._filter, self._records(used), used.found)
+        return TreeChange(self.filter, self._records(used), used.found)
 
     def _records(self, used: UsedNamespaces) -> Iterator[NodeRecord]:
-        covers, count = self._filter.covers, 0
+        covers, count = self.filter.covers, 0
         bindings, configured = self._aggregates.bindings(), self._aggregates.namespaces.configured
         for record in self._selected():
             if bindings or configured:  # else there is no prefix to look for, and a small package costs 5 % less
@@ -145,12 +141,12 @@ class FilevaultReader:
 
     def _selected(self) -> Iterable[NodeRecord]:
         """What the filter covers. The usual package is one whole subtree in one document: nothing is to be selected."""
-        sets, top = self._filter.sets, self._top
-        if len(sets) == 1 and sets[0].root == top.path and self._filter.is_simple and not sets[0].is_shallow:
+        sets, top = self.filter.sets, self._top
+        if len(sets) == 1 and sets[0].root == top.path and self.filter.is_simple and not sets[0].is_shallow:
             whole = _Subtrees(self._aggregates).records(top)
             if whole is not None:
                 return whole
-        return _Selection(self._filter, self._aggregates).records(top)
+        return _Selection(self.filter, self._aggregates).records(top)
 
     def close(self) -> None:
         """Nothing is held: the stream is the caller's."""
