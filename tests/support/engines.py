@@ -42,7 +42,7 @@ from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSetti
 from mailboat.publisher.state import PublisherState
 from mailboat.publisher.state_file import Synchronous
 from mailboat.subscriber.admission import ImportGuard, StopSignal
-from mailboat.subscriber.figures import SubscriberStatistics
+from mailboat.subscriber.figures import Observer, SubscriberStatistics
 from mailboat.subscriber.importer import Importer
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
@@ -244,7 +244,7 @@ def page_source(*paths: str, text: str = "text") -> MemorySource:
     return MemorySource(list(nodes.values()))
 
 
-class StopWhen:
+class StopWhen(Observer):
     """An observer that stops the subscriber when something holds."""
 
     def __init__(self, holds: Callable[[SubscriberStatistics], bool]) -> None:
@@ -254,13 +254,11 @@ class StopWhen:
         self.seen: list[SubscriberStatistics] = []
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
-        """See `Observer`."""
         self.seen.append(statistics)
         if self.subscriber is not None and self._holds(statistics):
             self.subscriber.stop()
 
     def on_given_up(self, statistics: SubscriberStatistics) -> None:
-        """See `Observer`."""
         self.on_progress(statistics)
 
 

@@ -12,7 +12,7 @@ from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.figures import Observer, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, SubscriberPorts, SubscriberSettings
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
@@ -21,7 +21,7 @@ from mailboat.wire.package_messages import decode_package
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 
 
-class Notes:
+class Notes(Observer):
     """An observer that writes everything down."""
 
     def __init__(self) -> None:

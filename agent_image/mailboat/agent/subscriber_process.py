@@ -42,7 +42,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.operations.journal_inspection import recent_publishers
-from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.figures import Observer, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.subscriber.subscriber_settings import ImportPorts, Processors, SubscriberSettings
 
@@ -145,7 +145,7 @@ def _hooks_of(subscription: Subscription, clock: Clock) -> Hooks | None:
     return Hooks(subscription.hooks, subscription.name, clock)
 
 
-class SubscriberProcess:
+class SubscriberProcess(Observer):
     """One subscriber, from opening its target to closing it."""
 
     def __init__(

@@ -170,21 +170,11 @@ class ImportMeter(Protocol):
         """The confirmations that were pending are in the log."""
 
 
-class Observer(Protocol):
-    """Receives figures. Called from the subscriber's thread, at most once a commit; must not block."""
+class Observer:
+    """Called from the subscriber's thread, at most once a commit; must not block. This one ignores the figures."""
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
         """Something changed: a commit, a failure, or the phase."""
 
     def on_given_up(self, statistics: SubscriberStatistics) -> None:
         """A package went to the error queue; `cause` says why."""
-
-
-class SilentObserver:
-    """Observes nothing."""
-
-    def on_progress(self, statistics: SubscriberStatistics) -> None:
-        """See `Observer`."""
-
-    def on_given_up(self, statistics: SubscriberStatistics) -> None:
-        """See `Observer`."""

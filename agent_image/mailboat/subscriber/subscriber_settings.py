@@ -20,7 +20,7 @@ from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import PACKAGE_TOPIC, STATUS_TOPIC, Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageCodec
-from mailboat.subscriber.figures import ImportMeter, Observer, SilentObserver
+from mailboat.subscriber.figures import ImportMeter, Observer
 from mailboat.tracing import NoTracer, Tracer
 
 
@@ -145,7 +145,7 @@ class SubscriberPorts(ImportPorts):
     """
 
     target: Target = field(kw_only=True)
-    observer: Observer = field(default_factory=SilentObserver, kw_only=True)
+    observer: Observer = field(default_factory=Observer, kw_only=True)
 
 
 def processed_package(offset: Offset, message: PackageMessage) -> ProcessedPackage:
