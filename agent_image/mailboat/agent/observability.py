@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Final
@@ -154,7 +156,7 @@ class Observability:
                 source = JobEvents(workspace.journal, selected, JOB_TOPIC)
             ports = DeliveryPorts(workspace.journal, memory, self._clock, source, sender)
             delivery = EventDelivery(receiver, ports)
-            meter.watch_receiver(receiver.name, lambda delivery=delivery: delivery.statistics)
+            meter.watch_receiver(receiver.name, partial(attrgetter("statistics"), delivery))
             delivery.start()  # before the first event is raised: it sends what comes from now on
             self._running.append(delivery)
         self._start_job_events(settings, workspace, memory)

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -260,7 +260,8 @@ def is_enter_pressed() -> bool:
 def _free_port() -> int:
     """Return a free port of this machine: the API's address must be known before and after the run."""
     first = os.getpid() * _OF_A_PROCESS % len(_PORTS)
-    for port in (*_PORTS[first:], *_PORTS[:first]):
+    ports: Iterable[int] = itertools.chain(_PORTS[first:], _PORTS[:first])
+    for port in ports:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
