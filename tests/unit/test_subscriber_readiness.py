@@ -199,6 +199,16 @@ def test_a_package_that_can_not_be_imported_makes_one_lag_and_its_end_brings_it_
     assert gauged.says().is_ready
 
 
+def test_a_current_subscriber_stays_ready_while_the_journal_is_unreachable() -> None:
+    gauged = Gauged()
+    gauged.gauge.opened(Offset(0))
+    gauged.gauge.take_up(gauged.now_ms)
+    gauged.set(phase=SubscriberPhase.CURRENT, next_offset=Offset(1))
+    gauged.clock.advance(3600.0)
+    gauged.set(phase=SubscriberPhase.WAITING)
+    assert gauged.says() == READY
+
+
 def test_one_that_has_stopped_is_not_ready() -> None:
     gauged = Gauged()
     gauged.gauge.opened(Offset(0))

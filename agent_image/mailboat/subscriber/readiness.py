@@ -159,6 +159,9 @@ class ReadinessGauge:
             if has_advanced:
                 self._next_offset = statistics.next_offset
                 self._advanced_at = now
+            if statistics.phase is SubscriberPhase.CURRENT:
+                # What was imported does not wait: in an outage of the journal its age would look like lag.
+                self._at_hand_ms = None
             if statistics.phase not in _HELD_UP:
                 self._idle_at = None
             elif self._idle_at is None or has_advanced:
