@@ -6,8 +6,9 @@ import json
 import random
 import re
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,10 +27,11 @@ from mailboat.config.storage import Secret
 from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
 from mailboat.failpoints import NoFailpoints
+from mailboat.http.ports import MAX_TURNS
 from mailboat.jobs.http_source import HttpSource
 from mailboat.jobs.leases import RULES
 from mailboat.jobs.log_source import LogSource
-from mailboat.jobs.source import Offer
+from mailboat.jobs.source import Offer, PollResult
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.identifiers import AgentName, Offset
@@ -57,7 +59,7 @@ from mailboat.model.jobs import (
 )
 from mailboat.model.positions import LogIdentity
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 from support.fake_control import FakeControl
 
 WORKER = "worker-1"
@@ -316,6 +318,40 @@ class WatchedJobs:
             return self._service.poll(*arguments)
         finally:
             self.looks -= 1
+
+
+class StuckJobs:
+    """The service of jobs in an outage: each look for calls waits for the brokers."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.entered = threading.Semaphore(0)
+
+    def poll(self, *_: Any) -> Any:
+        self.entered.release()
+        assert self.released.wait(LONG_WAIT_SECONDS)
+        return PollResult()
+
+    def has_left(self, _: str) -> bool:
+        return True
+
+
+def test_workers_that_wait_for_brokers_leave_threads_to_other_requests(serve: Any) -> None:
+    jobs = StuckJobs()
+    url = serve(FakeControl(), UNHURRIED, jobs=jobs).url
+    host, _, port = url.removeprefix("http://").partition(":")
+    body = b'{"topics": ["**"], "wait_seconds": 20}'
+    head = f"POST /api/v1/jobs/workers/w-1/turns HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
+    with ExitStack() as opened:
+        opened.callback(jobs.released.set)
+        for _ in range(60):  # more than there are threads
+            worker = opened.enter_context(socket.create_connection((host, int(port)), PATIENCE_SECONDS))
+            worker.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        for _ in range(MAX_TURNS):
+            assert jobs.entered.acquire(timeout=PATIENCE_SECONDS)
+        with HttpControl(url) as client:
+            assert client.status().publishers
+        assert not jobs.entered.acquire(blocking=False), "the others wait without a thread"
 
 
 def test_nothing_is_claimed_for_a_worker_that_hung_up(journal: MemoryJournal, serve: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import threading
 from collections.abc import Iterable, Mapping
@@ -29,6 +30,10 @@ from mailboat.http.long_poll import Wait
 from mailboat.http.probes import ProbePorts
 from mailboat.http.publish_turns import PublishTurns
 from mailboat.telemetry.memory_accounts import MemoryAccounts
+
+MAX_TURNS: Final = 4
+"""Threads that turns of workers hold at once. One at a time has the job topic, and in an outage of the brokers keeps it
+until they time out: hundreds of workers would take all threads, and the upkeep of jobs would wait for minutes."""
 
 _ALWAYS: Final = (400, 401, 403, 413, 429, 500, 503)
 """Statuses that any operation may have: a bad request, access, a body too large, rate, a defect, a passing fault."""
@@ -65,6 +70,7 @@ class ApiPorts(ProbePorts):
         stopping: Set when waiting calls should answer with what they know.
         memory: What the bounded structures of the process hold.
         publishing: Who may publish or plan now.
+        turns: Held by each turn of a worker that uses the job topic.
     """
 
     control: Control
@@ -77,6 +83,7 @@ class ApiPorts(ProbePorts):
     stopping: threading.Event = field(default_factory=threading.Event)
     memory: MemoryAccounts = field(default_factory=MemoryAccounts)
     publishing: PublishTurns = field(default_factory=PublishTurns)
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_TURNS))
 
 
 async def _ports_of(request: Request) -> ApiPorts:

@@ -201,13 +201,14 @@ async def take_turn(
         # Also calls that were asked to stop: while they are renewed, the worker does not know that the lease is over.
         told -= {CallId(each.token, each.job) for each in results}
         told -= {CallId(each.token, each.job) for each in renewals}
-        return _turn_view(
-            await run_in_threadpool(ports.jobs.report, offer, results, renewals, order.free, held.keys()), told
-        )
+        async with ports.turns:
+            polled = await run_in_threadpool(ports.jobs.report, offer, results, renewals, order.free, held.keys())
+        return _turn_view(polled, told)
     ends = ports.clock.monotonic() + order.wait_seconds
     pause, max_age = _FIRST_PAUSE_SECONDS, 0.0
     while True:
-        polled = await run_in_threadpool(ports.jobs.poll, offer, order.free, held.keys(), max_age)
+        async with ports.turns:
+            polled = await run_in_threadpool(ports.jobs.poll, offer, order.free, held.keys(), max_age)
         view = _turn_view(polled, told)
         left = ends - ports.clock.monotonic()
         is_over = left <= 0.0 or ports.stopping.is_set() or ports.jobs.has_left(worker)
