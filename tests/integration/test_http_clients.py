@@ -260,11 +260,20 @@ def test_what_follows_an_ambiguous_head_is_not_taken_for_a_request(
     assert control.status().journal.next_offset == 0
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET\r\n\r\n",
+        b"POST /api/v1/status HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n",
+        b"POST /healthz HTTP/1.1\r\nHost: elsewhere\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n",
+    ],
+    ids=["a line that is no head", "chunks of a refused request", "chunks of a probe"],
+)
 def test_malformed_requests_of_strangers_leave_no_line_in_the_log(
-    control: FakeControl, serve: Any, caplog: pytest.LogCaptureFixture
+    raw: bytes, control: FakeControl, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connected(serve(control).url) as strange:
-        strange.sendall(b"GET\r\n\r\n")
+        strange.sendall(raw)
         assert status_of(rest_of(strange)) == 400
     assert [record for record in caplog.records if record.threadName == "http"] == []
 

@@ -33,6 +33,7 @@ LIBRARIES = {
     "filevault/markup": "handlers of expat",
     "filevault/properties": "handlers of expat",
     "http/application": "the state of a Starlette application",
+    "http/connections": "a request of uvicorn",
     "http/server": "uvicorn's configuration",
     "journal/kafka_topics": "an SSL context",
     "mailboat_operator/resources": "a request of lightkube",

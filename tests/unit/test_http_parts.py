@@ -231,6 +231,14 @@ def test_a_head_that_servers_read_differently_is_refused(head: bytes, reason: st
     assert reason in str(connection.fault)
 
 
+def test_a_head_that_is_too_large_is_refused_as_such() -> None:
+    connection = StrictConnection(h11.SERVER, 100)
+    connection.receive_data(b"DELETE /items?" + b"id=package-0%407&" * 20)
+    with pytest.raises(h11.RemoteProtocolError):
+        connection.next_event()
+    assert connection.fault == "its head is too large; send fewer or shorter parameters"
+
+
 def test_a_second_head_on_a_connection_is_checked_as_the_first_one() -> None:
     connection = StrictConnection(h11.SERVER)
     connection.receive_data(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost:\r\n x\r\n\r\n")

@@ -14,6 +14,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Collection
+from http import HTTPStatus
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import h11
@@ -50,7 +51,12 @@ class StrictConnection(h11.Connection):
         # h11 joins folded lines before it returns a request, so they are searched in the bytes.
         if self.their_state is h11.IDLE and _is_folded(self.trailing_data[0]):
             self._refuse("a header is folded over several lines")
-        event = super().next_event()
+        try:
+            event = super().next_event()
+        except h11.RemoteProtocolError as error:
+            if error.error_status_hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+                self.fault = "its head is too large; send fewer or shorter parameters"
+            raise
         if isinstance(event, h11.Request):
             if event.http_version not in _VERSIONS:
                 self._refuse("the version of HTTP is neither 1.0 nor 1.1")
@@ -150,6 +156,12 @@ class GuardedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's sentence gives no reason
         """Refuse an invalid request, and close the connection: the next request's start is unknown."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None:
+            # Its head was read, so an answer to it may come at this moment: on this connection it would be a defect,
+            # and a stranger could fill the log with traces.
+            cycle.disconnected = True
+            cycle.message_event.set()
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             reason = self.conn.fault or "its head or its chunks are malformed"
             answer = problem_answer(problem_of(UsageError(f"not a valid HTTP request: {reason}")))
