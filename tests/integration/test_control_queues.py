@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 from mailboat.clock import moment_of
+from mailboat.control import command_sender
 from mailboat.control.service import ControlService
 from mailboat.errors import (
     AgentMissingError,
@@ -18,7 +20,8 @@ from mailboat.errors import (
     QueueNotClearableError,
     UsageError,
 )
-from mailboat.model.identifiers import Offset, SlingId
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import Offset, SlingId, TopicName
 from mailboat.model.messages import (
     AfterCall,
     CommandMessage,
@@ -194,6 +197,27 @@ class TestClear:
         yield opened
         opened.set()
 
+    def test_a_command_is_sent_although_the_answer_to_it_cannot_be_read(
+        self, harbour: Harbour, service: ControlService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After an error the same clear would be sent again, and drop one more package."""
+        publish(service, 2)
+        harbour.subscriber(is_editable=True).announce(-1)
+        journal = harbour.workspace.journal
+        append = journal.append
+
+        def away(_: TopicName) -> NoReturn:
+            raise JournalUnavailableError("the brokers are away")
+
+        def append_last(topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+            monkeypatch.setattr(journal, "bounds", away)
+            return append(topic, records)
+
+        monkeypatch.setattr(journal, "append", append_last)
+        sent = service.clear(AUTHOR, "edge", 1)
+        monkeypatch.undo()
+        assert (sent.state, sent.offset, len(harbour.commands())) == ("sent", 0, 1)
+
     @pytest.mark.usefixtures("edge")
     def test_what_was_published_a_moment_ago_is_cleared_too(
         self, harbour: Harbour, log_is_read: threading.Event, monkeypatch: pytest.MonkeyPatch
@@ -344,6 +368,24 @@ class TestErrors:
         assert (command.offset, command.pub_agent_name, command.command_id) == (3, AUTHOR, first.id)
         edge.answer(command, 1)
         assert service.command(AUTHOR, first.id).state == "done"
+
+    def test_a_redrive_reaches_each_instance_that_gave_the_package_up(
+        self, harbour: Harbour, service: ControlService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(service, 2)
+        homes = [SlingId(f"{number}" * 36) for number in (5, 6, 7)]
+        for home in homes:
+            edge = harbour.subscriber(sling_id=home)
+            edge.tell(0 if home == homes[2] else 1, FAILED)
+            edge.announce(1)
+        sent = service.redrive("edge", [1])
+        assert [(command.sub_sling_id, command.offset) for command in harbour.commands()] == [
+            (home, 1) for home in homes[:2]
+        ]
+        assert len({view.id for view in sent}) == len(sent) == 2
+        monkeypatch.setattr(command_sender, "MAX_REMEMBERED", 1)
+        with pytest.raises(UsageError, match="2 commands are too many at once"):
+            service.redrive("edge", [1])
 
     def test_a_redrive_of_a_package_of_a_publisher_elsewhere_is_found_by_its_command(
         self, harbour: Harbour, service: ControlService

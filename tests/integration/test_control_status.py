@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from mailboat.api.records import SubscriberStatusView
@@ -18,9 +20,9 @@ from mailboat.discovery.topology import MAX_SUBSCRIBERS
 from mailboat.errors import (
     JournalUnavailableError,
 )
-from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.journal.port import Journal, NewRecord, ReadLimits
 from mailboat.journal.sqlite_reader import SqliteReader
-from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import (
     Action,
     DiscoveryMessage,
@@ -30,7 +32,9 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.pieces import PieceMessage
-from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
+from mailboat.operations import journal_inspection
+from mailboat.operations.journal_inspection import recent_publishers
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message
 from support.control_harbour import (
     AUTHOR,
@@ -101,6 +105,33 @@ class TestStatus:
         assert author.last_published_at is not None
         assert (other.name, other.state, other.last_published_at) == ("other", "idle", None)
 
+    def test_times_of_publications_are_read_once_in_seconds(
+        self, service: ControlService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An open page asks twice a second, and a reader of Kafka is a new client."""
+        looks = list[int]()
+
+        def looked(journal: Journal, topic: TopicName) -> Mapping[AgentName, datetime]:
+            looks.append(journal.bounds(topic).next_offset)
+            return recent_publishers(journal, topic)
+
+        monkeypatch.setattr(journal_inspection, "recent_publishers", looked)
+        monkeypatch.setattr(journal_inspection, "_READ_AGAIN_SECONDS", LONG_WAIT_SECONDS)
+        for _ in range(3):
+            publish(service)
+            assert service.status().publishers[0].last_published_at is not None
+        assert looks == [1]
+
+    def test_packages_that_retention_removes_meanwhile_were_published_by_no_one(
+        self, harbour: Harbour, service: ControlService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(service, 3)
+        journal, topic = harbour.workspace.journal, harbour.workspace.package_topic
+        before = journal.bounds(topic)
+        journal.truncate(topic, Offset(2))
+        monkeypatch.setattr(journal, "bounds", lambda _: before)
+        assert recent_publishers(journal, topic) == {}
+
     def test_one_that_was_current_before_the_last_packages_came_is_importing_them(
         self, harbour: Harbour, service: ControlService
     ) -> None:
@@ -137,6 +168,22 @@ class TestStatus:
         publish(service, 2)
         harbour.subscriber().announce(-1, next_offset=Offset(0))
         wait_until(lambda: [subscriber.lag for subscriber in service.status().subscribers] == [2])
+
+    def test_time_left_counts_pieces_as_the_rate_does(self, harbour: Harbour) -> None:
+        harbour.home.config = replace(harbour.home.config, publisher=PublisherConfig(transfer=Transfer.CHUNKS))
+        for number in range(100):
+            harbour.append(TopicRole.PACKAGE, PieceMessage(SLING_ID, AUTHOR, PackageId("p"), number, b"x"))
+        service = harbour.service()
+        publish(service, 2)
+        edge = harbour.subscriber()
+        edge.announce(9, next_offset=Offset(10))
+        service.status()
+        threading.Event().wait(0.02)  # time that the rate is of
+        edge.announce(19, next_offset=Offset(20))
+        found = seen(service)
+        assert found.lag == 2
+        assert found.rate_per_second is not None
+        assert found.eta_seconds == pytest.approx(82 / found.rate_per_second)
 
     @pytest.mark.parametrize("is_running", [False, True], ids=["home", "agent"])
     def test_lag_counts_packages_of_followed_publishers_only(self, harbour: Harbour, is_running: bool) -> None:

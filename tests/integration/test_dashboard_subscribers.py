@@ -28,8 +28,11 @@ from mailboat.config.document import (
 )
 from mailboat.config.storage import Secret
 from mailboat.control.service import ControlService
-from mailboat.errors import AgentMissingError, CommandMissingError
+from mailboat.errors import AgentMissingError, CommandMissingError, JournalUnavailableError
 from mailboat.http.agent_server import server_of
+from mailboat.journal.port import JournalReader, Start
+from mailboat.model.identifiers import TopicName
+from mailboat.model.messages import TopicRole
 from mailboat.model.requests import parse_request
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from playwright.sync_api import Page, expect
@@ -268,6 +271,23 @@ def test_commands_of_forms_are_refused(kind: str, agent: tuple[AgentProcess, str
     place, headers = f"{agent[1]}/api/v1/subscribers/free/suspend", {"content-type": kind}
     form = httpx2.post(place, content="{}", headers=headers, timeout=PATIENCE_SECONDS)
     assert form.json()["detail"] == f"the body must be JSON, but the header Content-Type is {kind!r}"
+
+
+def test_a_command_is_sent_although_the_answer_to_it_cannot_be_read(
+    agent: tuple[AgentProcess, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = agent[0].workspace.journal
+    open_reader = journal.reader
+
+    def reader(topic: TopicName, start: Start) -> JournalReader:
+        if topic == TopicRole.STATUS:
+            raise JournalUnavailableError("the brokers are away")
+        return open_reader(topic, start)
+
+    monkeypatch.setattr(journal, "reader", reader)
+    url = f"{agent[1]}/api/v1/subscribers/free/resume"
+    answer = httpx2.post(url, json={"wait_seconds": 1}, timeout=PATIENCE_SECONDS)
+    assert (answer.status_code, answer.json()["state"]) == (202, "sent")
 
 
 def test_commands_to_later_packages_are_refused(agent: tuple[AgentProcess, str]) -> None:

@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 from mailboat.agent.tasks import SubscriberTask, TaskReport
@@ -50,7 +49,7 @@ from mailboat.errors import (
 from mailboat.journal.port import Edge
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
-from mailboat.operations.journal_inspection import recent_publishers
+from mailboat.operations.journal_inspection import RecentPublishers
 from mailboat.queues.error_queues import FailedPackages
 from mailboat.queues.log_view import LogView
 from mailboat.queues.queue_names import QueueName
@@ -64,9 +63,6 @@ MAX_REMEMBERED: Final = 100
 
 _SAMPLE_MS: Final = 10_000
 """Between samples of a position that does not move, as announcements come."""
-
-_PUBLISHED_SECONDS: Final = 5.0
-"""How old the times of the last publications may be."""
 
 
 class SentCommands:
@@ -86,7 +82,12 @@ class SentCommands:
     @property
     def ids(self) -> Sequence[str]:
         """The ids of the commands; none where an empty queue needed no command."""
-        return [view.id for view in self._views if view.id]
+        return [view.id for view in self.views if view.id]
+
+    @property
+    def views(self) -> list[CommandView]:
+        """The commands with the answers that were found so far. Reads nothing."""
+        return self._views
 
     def look(self) -> list[CommandView]:
         """The commands with the answers that are there. Raises: JournalUnavailableError."""
@@ -134,8 +135,7 @@ class OwnSubscribers:
         self._lock = threading.Lock()
         self._rates = defaultdict[QueueName, Rate](Rate)
         self._sent = dict[str, SentCommands]()
-        self._published: tuple[int, Mapping[AgentName, datetime]] = (-1, {})
-        self._published_at = float("-inf")
+        self._recent = RecentPublishers(workspace, clock)
 
     def status(self) -> StatusView:
         """Journal, followed publishers and subscribers. Raises: JournalUnavailableError if it was never reached."""
@@ -144,12 +144,12 @@ class OwnSubscribers:
         try:
             journal = journal_view(self._workspace)
             progress = self._builds.of(members)
-            self._published = self._last_published(journal.next_offset)
+            self._recent.read(journal.next_offset)
         except JournalUnavailableError:
             # a subscriber that waits for the journal is what people look for then
             if journal is None:
                 raise
-        self._journal, published = journal, self._published[1]
+        self._journal, published = journal, self._recent.found
         names = {name for config, _ in self._agents for name in config.follow} | published.keys()
         messages = [message for _, task in self._agents if (message := task.report().message) is not None]
         names |= {state.pub_agent_name for message in messages for state in message.states}
@@ -298,29 +298,18 @@ class OwnSubscribers:
                 rate.apply(now_ms, last_done)
             return rate.per_second()
 
-    def _last_published(self, end: int) -> tuple[int, Mapping[AgentName, datetime]]:
-        """When publishers appended their newest of the last messages, with the end of the log then."""
-        now = self._clock.monotonic()
-        # a reader of Kafka is a new client, and an open page asks twice a second
-        if self._published[0] == end or now - self._published_at < _PUBLISHED_SECONDS:
-            return self._published
-        self._published_at = now
-        return end, recent_publishers(self._workspace.journal, self._workspace.package_topic)
 
 
 def _views(
     members: Sequence[SubscriberStatus], journal: JournalView, progress: Mapping[QueueName, BuildProgressView]
 ) -> tuple[SubscriberStatusView, ...]:
-    return tuple(
-        status_view(member, _lag(member, journal.next_offset), progress.get(member.queue_name)) for member in members
-    )
+    end = journal.next_offset
+    return tuple(status_view(member, _lag(member, end), end, progress.get(member.queue_name)) for member in members)
 
 
 def _lag(member: SubscriberStatus, end: int) -> int | None:
     """Records after the position of a subscriber; None before it has one. No thread here reads the log for packages."""
-    start = member.pending_from
-    # Not below 0: while the journal cannot be reached, the end is the last known one, which the position may pass.
-    return None if start is None else member.queued + max(0, end - start)
+    return None if member.pending_from is None else member.messages_to(end)
 
 
 def _stored_position(member: SubscriberStatus) -> Offset | None:

@@ -14,7 +14,7 @@ class HistorySample:
     Attributes:
         at: When the sample was taken.
         lag: Packages between the position and the end of the log; None if unknown.
-        rate_per_second: Packages per second since the sample before; None of the first one, or if unknown.
+        rate_per_second: Messages per second since the sample before; None of the first one, or if unknown.
     """
 
     at: Moment

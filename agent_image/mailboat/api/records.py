@@ -151,7 +151,7 @@ class SubscriberStatusView:
         next_offset: What it reads next; None when it has read nothing.
         lag: Packages to import, of the publishers that it follows; records up to the end of the log where the agent has
             no publisher.
-        rate_per_second: Packages a second; None where unknown or nothing moves.
+        rate_per_second: Messages a second, also pieces of packages; None where unknown or nothing moves.
         eta_seconds: Until it has caught up, at that rate.
         attempts: Failed attempts of the current package.
         max_retries: Attempts after the first before a package is given up; None is without end or unknown.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -86,29 +86,39 @@ class CommandSender:
     def redrive(self, subscriber: str, places: Iterable[GivenUpPlace], offsets: Sequence[int]) -> list[CommandView]:
         """Command a subscriber to import packages that it gave up, of `places`; all of it in one append.
 
-        Raises: UsageError for an offset where it gave up nothing.
+        Where several instances of that name gave a package up, each gets a command.
+
+        Raises: UsageError for an offset where none of them gave up anything.
         """
         if not 0 < len(offsets) <= MAX_REDRIVEN:
             raise UsageError(f"1 to {MAX_REDRIVEN} packages can be redriven at once, not {len(offsets)}")
-        known = {place.offset: place for place in places}
+        known = defaultdict[int, dict[QueueName, GivenUpPlace]](dict)
+        for place in places:
+            known[place.offset][place.queue_name] = place
         for offset in offsets:
             if offset not in known:
                 raise UsageError(
                     f"{subscriber} has no error-queue entry and no failed hook call at offset {offset}",
                     next_step=f"mailboat errors ls {subscriber}",
                 )
+        # an offset that was named twice is one command
+        chosen = [place for offset in dict.fromkeys(offsets) for place in known[offset].values()]
+        if len(chosen) > MAX_REMEMBERED:
+            raise UsageError(
+                f"{len(chosen)} commands are too many at once, the limit is {MAX_REMEMBERED}",
+                next_step="name fewer packages, or one instance of the subscriber",
+            )
         return self._send(
             [
                 RedriveMessage(
-                    known[Offset(offset)].queue_name.sling_id,
-                    known[Offset(offset)].queue_name.agent_name,
-                    Offset(offset),
-                    self._publisher_of(known[Offset(offset)]),
+                    place.queue_name.sling_id,
+                    place.queue_name.agent_name,
+                    place.offset,
+                    self._publisher_of(place),
                     self._new_id(),
                     milliseconds_now(self._workspace.clock),
                 )
-                # an offset that was named twice is one command
-                for offset in dict.fromkeys(offsets)
+                for place in chosen
             ]
         )
 

@@ -7,6 +7,7 @@ by the command line and the HTTP server.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +48,7 @@ from mailboat.errors import AgentMissingError, MailboatError, QueueNotClearableE
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
-from mailboat.operations.journal_inspection import recent_publishers
+from mailboat.operations.journal_inspection import RecentPublishers
 from mailboat.publisher.appender import Receipt
 from mailboat.queues.error_queues import MAX_BYTES as MAX_FAILED_BYTES
 from mailboat.queues.error_queues import ErrorQueue
@@ -57,6 +58,7 @@ from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.telemetry.memory_accounts import MemoryAccounts
 
+_LOG: Final = logging.getLogger(__name__)
 MOST_COUNTED: Final = 5_000
 """Messages of the past that are read to count packages; a larger lag is an upper bound."""
 MAX_LISTED: Final = 100
@@ -141,6 +143,7 @@ class ControlService:
         self._queues = QueueService(self._journal_state, self._directory, workspace.clock)
         self._distributions = Distributions(workspace, self._journal_state, self._directory)
         self._progress = BuildProgress(workspace)
+        self._recent = RecentPublishers(workspace, workspace.clock)
         self._builds = BuildsSeen(workspace, self._journal_state, self._directory)
         self._commands = CommandSender(workspace, self._journal_state.answers)
         self._given_up = GivenUpPackages(workspace, self._journal_state.failed, self._directory)
@@ -183,7 +186,7 @@ class ControlService:
         members, journal = self._directory.members(), journal_view(self._workspace)
         end = Offset(journal.next_offset)
         progress = self._progress.of(members)
-        published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
+        published = self._recent.read(end)
         known = frozenset(name for member in members for name in member.follow)
         ours = [service.view(members, published.get(name), end) for name, service in self._services.items()]
         others = [
@@ -193,7 +196,7 @@ class ControlService:
             journal=journal,
             publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
             subscribers=tuple(
-                status_view(member, self._lag(member, end, known), progress.get(member.queue_name))
+                status_view(member, self._lag(member, end, known), end, progress.get(member.queue_name))
                 for member in members
             ),
             unreadable_announcements=self._journal_state.roster.unreadable,
@@ -355,7 +358,12 @@ class ControlService:
         return queue
 
     def _answers_to(self, sent: Sequence[CommandView], wait_seconds: float) -> list[CommandView]:
-        return self._await(lambda: self._commands.current(sent), are_answered, wait_seconds)
+        try:
+            return self._await(lambda: self._commands.current(sent), are_answered, wait_seconds)
+        except MailboatError as error:
+            # They are in the log: after an error a caller would send them again, and a clear would drop more.
+            _LOG.warning("commands were sent, and answers to them cannot be read: %s", error)
+            return list(sent)
 
     def _await(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
         return self._journal_state.wait_until(read, is_enough, max(0.0, wait_seconds))

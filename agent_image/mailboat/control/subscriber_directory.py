@@ -139,6 +139,11 @@ class SubscriberStatus:
         """The offset below which all packages are done, but for a pool's queue; None without a position."""
         return self.next_offset if self.backlog is None else self.backlog.next_offset
 
+    def messages_to(self, end: int) -> int:
+        """How many messages it has not passed, up to the end of the log, with the packages in a pool's queue."""
+        # Not below 0: while the journal cannot be reached, the end is the last known one, which the position may pass.
+        return self.queued + max(0, end - (self.pending_from or 0))
+
     def follows(self, publisher: AgentName) -> bool:
         """Whether it imports what this publisher publishes."""
         return not self.follow or publisher in self.follow
@@ -347,8 +352,10 @@ def cause_view(cause: FailureCause | None) -> CauseView | None:
     )
 
 
-def status_view(one: SubscriberStatus, lag: int | None, build: BuildProgressView | None) -> SubscriberStatusView:
-    """A subscriber, as it is now, with so many packages before it, in the middle of that build."""
+def status_view(
+    one: SubscriberStatus, lag: int | None, end: int, build: BuildProgressView | None
+) -> SubscriberStatusView:
+    """A subscriber, as it is now, with so many packages before it in a log that ends there, in that build."""
     rate = one.rate_per_second
     return SubscriberStatusView(
         name=one.name,
@@ -357,7 +364,8 @@ def status_view(one: SubscriberStatus, lag: int | None, build: BuildProgressView
         next_offset=one.next_offset,
         lag=lag,
         rate_per_second=rate,
-        eta_seconds=None if not lag or rate is None or _is_held(one.state) else lag / rate,
+        # by messages, as the rate is: of a package in pieces each piece counts
+        eta_seconds=None if not lag or rate is None or _is_held(one.state) else one.messages_to(end) / rate,
         attempts=one.attempts,
         max_retries=one.max_retries,
         given_up=one.given_up,

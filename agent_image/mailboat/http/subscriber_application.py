@@ -10,6 +10,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -43,7 +44,7 @@ from mailboat.control.command_sender import are_answered
 from mailboat.control.event_feed import EventFeed
 from mailboat.control.lag_history import MAX_BYTES as MAX_HISTORY_BYTES
 from mailboat.control.lag_history import LagHistory
-from mailboat.errors import AccessDeniedError, AgentMissingError, UsageError
+from mailboat.errors import AccessDeniedError, AgentMissingError, MailboatError, UsageError
 from mailboat.http.access import LOCAL
 from mailboat.http.answers import dashboard, json_answer
 from mailboat.http.audit import ApiCall, AuditTrail
@@ -203,9 +204,11 @@ def _command(own: OwnSubscribers, waiting: _Waiting, command: _Command) -> Route
             if not 0 <= order.wait_seconds <= LONGEST_WAIT_SECONDS:
                 raise UsageError(f"body.wait_seconds: expected 0 to {LONGEST_WAIT_SECONDS:g} seconds")
         sent = await run_in_threadpool(command.send, own, request.path_params, order)
-        views = await _outcome(waiting, sent, Wait(order.wait_seconds, request.is_disconnected))
-        call.concerns(_subject_of(views))
-        document = document_of(views)
+        call.concerns(_subject_of(sent.views))
+        # The commands are in the log: after an error a caller would send them again, and a clear would drop more.
+        with suppress(MailboatError):
+            await _outcome(waiting, sent, Wait(order.wait_seconds, request.is_disconnected))
+        document = document_of(sent.views)
         return json_answer(document if command.answers_list else document[0], HTTPStatus.ACCEPTED)
 
     route = Route(f"{PREFIX}{command.path}", answer, methods=["DELETE" if is_removal else "POST"])

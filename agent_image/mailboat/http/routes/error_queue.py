@@ -56,7 +56,7 @@ def list_errors(
     "/redrive", **operation(Verb.CLEAR, "Redrive a failed package", example=[COMMAND], also=(404, 409), status=202)
 )
 async def redrive(order: RedriveOrder, ports: Ports, call: CurrentCall, request: Request) -> Sequence[CommandView]:
-    """One command for each package; each is `sent` until its subscriber says `done` or `refused`."""
+    """One command for each package and instance; each is `sent` until its subscriber says `done` or `refused`."""
     call.concerns({"subscriber": order.subscriber, "offsets": list(order.offsets[:10])})
     sent = await run_in_threadpool(ports.control.redrive, order.subscriber, order.offsets)
     call.concerns({"commands": len(sent)})
