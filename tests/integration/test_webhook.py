@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from mailboat.agent.process import HeartbeatClock
 from mailboat.config.receivers import EventSeverity, WebhookConfig, WebhookFormat
 from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import UsageError
@@ -197,6 +198,36 @@ def test_what_may_pass_is_posted_again_and_the_next_waits(setting: Setting, rece
         setting.clock.advance(5)
     wait_until(lambda: webhook.statistics.delivered == 2)
     assert receiver.ids() == ["p0", "p0", "p0", "p1"]
+
+
+def test_a_receiver_that_takes_minutes_is_not_a_stuck_thread(setting: Setting) -> None:
+    pulse, stuck = HeartbeatClock(setting.clock), list[str]()
+    sent = threading.Event()
+
+    class Slow:
+        place, max_notices, pause_seconds, timeout_seconds = "crm", 1, 0.0, 600.0
+
+        def end(self) -> Offset:
+            return Offset(0)
+
+        def resume(self, end: Offset) -> None: ...
+
+        def send(self, *_: object) -> bool:
+            setting.clock.advance(550.0)
+            stuck.extend(pulse.stuck())
+            sent.set()
+            return True
+
+        def close(self) -> None: ...
+
+    source = PackageEvents(setting.journal, AUTHOR, ALL_EVENTS)
+    ports = DeliveryPorts(setting.journal, setting.memory, pulse, source, Slow())
+    delivery = EventDelivery(EventReceiver(AUTHOR, "crm"), ports)
+    delivery.start()
+    setting.raise_event(0)
+    assert sent.wait(PATIENCE_SECONDS)
+    delivery.stop()
+    assert stuck == []
 
 
 def test_a_receiver_says_when_to_come_again(setting: Setting, receiver: Receiver) -> None:

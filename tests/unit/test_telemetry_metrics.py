@@ -36,7 +36,7 @@ from mailboat.telemetry.catalogue import CATALOGUE, MetricKind
 from mailboat.telemetry.disk_space import DiskSpace, WrittenPath
 from mailboat.telemetry.event_delivery import DeliveryStatistics
 from mailboat.telemetry.exposition import AgentMetrics
-from mailboat.telemetry.families import BulkHistogram, NamedCounts
+from mailboat.telemetry.families import BulkHistogram, NamedCounts, TimedReading
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.memory_accounts import MemoryAccounts
 from mailboat.telemetry.meters import FleetFigures, QueueFigures, UpkeepMetrics
@@ -535,3 +535,15 @@ def test_states_of_subscribers_are_those_that_there_are(announced: str, label: s
     control = Fleet(announced)
     (figures,) = fleet_figures(control, ManualClock(), ("author",))  # type: ignore[arg-type]  # as much as is asked
     assert figures.subscriber_states == (label,)
+
+
+def test_figures_are_read_again_after_no_thread_could_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    figures = TimedReading(lambda: 7, ManualClock(), PATIENCE_SECONDS)
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with pytest.raises(RuntimeError):
+        figures.result()
+    monkeypatch.undo()
+    assert figures.result() == 7

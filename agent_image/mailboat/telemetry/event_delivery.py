@@ -29,7 +29,7 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.publisher.distributed_memory import JOB_EVENT_READER, WEBHOOK_READER, EventCursor, EventMemory
 from mailboat.telemetry.notices import Notice, NoticeSource, RecordNotices
-from mailboat.workers import LeasedWorker, WorkerOptions
+from mailboat.workers import LeasedWorker, WorkerOptions, heartbeat
 
 _LOG: Final = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 1.0
@@ -44,6 +44,7 @@ class EventSender(Protocol):
         place: The receiver, for the log; without secrets.
         max_notices: How many one call takes.
         pause_seconds: Least time between the end of a call and the next one.
+        timeout_seconds: How long one call may take.
     """
 
     @property
@@ -54,6 +55,9 @@ class EventSender(Protocol):
 
     @property
     def pause_seconds(self) -> float: ...
+
+    @property
+    def timeout_seconds(self) -> float: ...
 
     def end(self) -> Offset:
         """Where the receiver ends, for one that is a topic. Raises: RetryableError."""
@@ -129,6 +133,7 @@ class EventDelivery:
         self._ports = ports
         self._source = ports.source
         self._sender = ports.sender
+        self._beat = heartbeat(ports.clock)
         self.statistics = DeliveryStatistics()
         """A snapshot, from any thread."""
         options = WorkerOptions(
@@ -199,6 +204,7 @@ class EventDelivery:
 
     def _send(self, notices: Sequence[Notice]) -> None:
         counted = self.statistics
+        self._beat(self._sender.timeout_seconds)  # else a receiver that hangs for minutes looks like a stuck thread
         try:
             is_taken = self._sender.send(notices, self._ports.clock.now())
         except MailboatError as error:

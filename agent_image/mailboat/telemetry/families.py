@@ -54,10 +54,11 @@ class TimedReading(Generic[_T]):
             reading = self._reading
             # One thread at a time: in an outage they would pile up.
             if reading is None or reading.done():
-                self._reading = Future()
-                threading.Thread(target=self._run, args=(self._reading,), name="scrape", daemon=True).start()
+                started: Future[_T] = Future()
+                threading.Thread(target=self._run, args=(started,), name="scrape", daemon=True).start()
+                self._reading = started  # where no thread could start, the next scrape tries again
                 # After a slow one its figures are given: those of a very large fleet would never come otherwise.
-                reading = reading if reading is not None and self._was_slow else self._reading
+                reading = reading if reading is not None and self._was_slow else started
         try:
             return reading.result(self._seconds)
         except TimeoutError as error:

@@ -91,6 +91,7 @@ class MailSender:
         self._name = mail.name
         self._recipients = mail.to
         self.pause_seconds = mail.every_seconds
+        self.timeout_seconds = relay.timeout_seconds
         self.place = f"smtp://{relay.host}:{relay.port}"
 
     def end(self) -> Offset:

@@ -26,7 +26,7 @@ class TopicSender:
     """`EventSender` of a topic. The journal stays the caller's."""
 
     max_notices = _AT_ONCE
-    pause_seconds = 0.0
+    pause_seconds = timeout_seconds = 0.0
 
     def __init__(self, journal: Journal, topic: TopicName) -> None:
         """Read nothing yet."""

@@ -171,6 +171,7 @@ class WebhookSender:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         self._format = config.format
+        self.timeout_seconds = config.timeout_seconds
         self._client = WebhookClient(url, headers, config.timeout_seconds)
         self.place = self._client.place
 
