@@ -85,6 +85,19 @@ def test_removed_subscriber_and_moved_journal_are_events(feed: EventFeed, looks:
     assert kinds == ["journal", "subscriber-removed"]
 
 
+@pytest.mark.parametrize("figure", ["unreadable_announcements", "dropped_subscribers"])
+def test_figure_without_an_event_of_its_own_comes_with_a_snapshot(figure: str, feed: EventFeed, looks: Looks) -> None:
+    place, _ = feed.snapshot(is_gap=False)
+    looks.status = replace(FIRST, **{figure: 1})
+    ((kind, data),) = new_events(feed, place)
+    assert (kind, data["gap"], data["problem"]) == ("snapshot", False, None)
+    assert data["status"][figure] == 1
+    looks.status = replace(FIRST, **{figure: 2})
+    assert [kind for kind, _ in new_events(feed, place + 1)] == ["snapshot"]
+    looks.status = replace(FIRST, **{figure: 3})
+    assert new_events(feed, place + 2) == []
+
+
 def test_client_resumes_after_its_last_event(feed: EventFeed, looks: Looks) -> None:
     _, frame = feed.snapshot(is_gap=False)
     (snapshot,) = decoded(frame)

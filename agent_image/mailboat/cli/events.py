@@ -66,7 +66,7 @@ _MAX_SUBJECTS: Final = 10_000
 
 def news_of(event: StreamEvent, shown: dict[str, str]) -> Iterator[str]:
     """The lines that differ from the last about the same subject, without rates and sizes."""
-    if event.type == EventType.SNAPSHOT or len(shown) > _MAX_SUBJECTS:
+    if len(shown) > _MAX_SUBJECTS or (event.type == EventType.SNAPSHOT and event.data["gap"]):
         shown.clear()
     for line in event_lines(event):
         found = _SUBJECT.match(line)

@@ -183,6 +183,9 @@ class EventFeed:
 
 def differences(before: StatusView, now: StatusView) -> Iterator[tuple[EventType, Any]]:
     """The events that lead from one status to the next one."""
+    if _figures_without_event(now) != _figures_without_event(before):
+        yield EventType.SNAPSHOT, {"gap": False, "status": now, "problem": None}
+        return
     if now.journal != before.journal:
         yield EventType.JOURNAL, now.journal
     publishers = {publisher.name: publisher for publisher in before.publishers}
@@ -196,6 +199,11 @@ def differences(before: StatusView, now: StatusView) -> Iterator[tuple[EventType
             yield EventType.SUBSCRIBER, subscriber
     for name, sling_id in known:
         yield EventType.SUBSCRIBER_REMOVED, {"name": name, "sling_id": sling_id}
+
+
+def _figures_without_event(status: StatusView) -> tuple[int, int]:
+    # Each bad announcement counts, and a fleet may send hundreds a second: a snapshot comes when a number has doubled.
+    return status.unreadable_announcements.bit_length(), status.dropped_subscribers.bit_length()
 
 
 def _key(one: SubscriberStatusView) -> tuple[str, str | None]:

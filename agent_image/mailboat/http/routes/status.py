@@ -162,10 +162,11 @@ async def follow_events(
 ) -> Response:
     """Server-sent events: `snapshot` first, then every change of the journal, publishers and subscribers.
 
-    `snapshot` holds the whole status. `journal`, `publisher` and `subscriber` hold the changed record,
-    `subscriber-removed` a name, `distributed` a package that all subscribers have processed, `problem` the reason why
-    the agent cannot read the journal (null: it can again). `end` is the last event of a connection; its `reason` is
-    `too-slow`, `stopping`, `renew`, `complete`, or `failed` (the agent's log has the cause).
+    `snapshot` holds the whole status, again where a change has no event of its own. `journal`, `publisher` and
+    `subscriber` hold the changed record, `subscriber-removed` a name, `distributed` a package that all subscribers have
+    processed, `problem` the reason why the agent cannot read the journal (null: it can again). `end` is the last event
+    of a connection; its `reason` is `too-slow`, `stopping`, `renew`, `complete`, or `failed` (the agent's log has the
+    cause).
 
     Connect again with `Last-Event-ID` to resume. If the events after that id are gone, `snapshot` comes again, with
     `gap` true. Changes within half a second come as one event.
