@@ -99,6 +99,19 @@ def test_a_build_with_the_id_of_an_earlier_one_takes_its_place(harbour: Harbour,
     assert (found.published, found.first_offset, found.last_offset) == (TOTAL, 7, 10)
 
 
+def test_builds_of_a_topic_that_was_created_again_are_forgotten(harbour: Harbour, service: ControlService) -> None:
+    publish_build(harbour, service)
+    assert len(service.builds()) == 1
+    workspace = harbour.workspace
+    length = workspace.journal.bounds(workspace.package_topic).next_offset
+    workspace.journal.upkeep.delete_topic(workspace.package_topic)
+    workspace.ensure_topics()
+    plain = PackageMessage(SLING_ID, PackageId("plain"), Action.TEST, "tree", pub_agent_name=AUTHOR)
+    for _ in range(length):
+        harbour.append(TopicRole.PACKAGE, plain)
+    assert service.builds() == []
+
+
 def test_packages_that_the_log_holds_no_more_are_not_counted(harbour: Harbour, service: ControlService) -> None:
     publish_build(harbour, service)
     edge = harbour.subscriber()

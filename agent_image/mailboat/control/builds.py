@@ -88,6 +88,7 @@ class BuildsSeen:
         self._directory = directory
         self._lock = threading.Lock()
         self._builds: dict[tuple[AgentName, BuildId], _Build] = {}
+        self._identity: LogIdentity | None = None
         self._next: Offset | None = None
 
     def list(self) -> Sequence[BuildView]:
@@ -114,9 +115,12 @@ class BuildsSeen:
                 del self._builds[key]
         earliest = max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS)
         start = Offset(earliest if self._next is None else max(earliest, self._next))
-        if self._next is not None and self._next > bounds.next_offset:  # the log is another one
+        identity = journal.identity(topic)
+        # created again, or it lost its end
+        if self._next is not None and (identity != self._identity or self._next > bounds.next_offset):
             self._builds.clear()
             start = Offset(earliest)
+        self._identity = identity
         try:
             self._read(start, bounds.next_offset)
         except PositionOutOfRangeError:
