@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from aiohttp import web
@@ -34,7 +34,7 @@ from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.control.job_service import JobService
 from mailboat.control.lag_history import SAMPLE_SECONDS, SAMPLES, LagHistory
-from mailboat.errors import AgentUnreachableError
+from mailboat.errors import AgentUnreachableError, JournalUnavailableError
 from mailboat.http import event_stream
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import NewJob, QueueSettings, parse_pattern, parse_topic
@@ -360,6 +360,59 @@ def test_subscriber_is_removed_snapshots_are_stored_and_removed_and_a_job_queue_
     page.get_by_role("table", name="Queues").get_by_role("button", name="Clear…").click()
     confirm("Drop", "done: 2 jobs dropped")
     assert [queue.queued for queue in jobs.queues()] == [0]
+
+
+def test_error_queue_of_a_subscriber_leads_to_what_it_does_not_show(page: Page, serve: Any) -> None:
+    control = fleet()
+    found = control.errors().items
+    control.errors = lambda *_: GivenUpPage(found, "next")  # type: ignore[method-assign]
+    page.goto(serve(control).url + "/#/subscribers/edge-2")
+    expect(page.get_by_role("main")).to_contain_text("More are in all error queues.")
+
+
+def test_document_that_cannot_be_loaded_again_is_named(page: Page, serve: Any) -> None:
+    control = fleet()
+    page.goto(serve(control).url + "/#/errors")
+    expect(page.get_by_role("main")).to_contain_text("offset 20 of author")
+
+    def away(*_: Any) -> NoReturn:
+        raise JournalUnavailableError("the brokers are away")
+
+    control.errors = away  # type: ignore[method-assign]
+    expect(page.get_by_role("alert")).to_contain_text("not up to date: the brokers are away")
+    expect(page.get_by_role("main")).to_contain_text("offset 20 of author")
+
+
+def test_filter_that_a_person_set_follows_a_click_on_a_queue(page: Page, serve: Any) -> None:
+    jobs = job_service()
+    jobs.set_queue(QueueSettings("cdn"))
+    page.goto(serve(fleet(), jobs=jobs).url + "/#/jobs")
+    chosen = page.get_by_role("combobox", name="Queue")
+    chosen.select_option("default")
+    chosen.select_option("all")
+    page.get_by_role("button", name="cdn", exact=True).click()
+    expect(chosen).to_have_value("cdn")
+
+
+def test_overview_counts_who_is_current(page: Page, serve: Any) -> None:
+    control = FakeControl(FakeSubscriber("edge-1"), FakeSubscriber("edge-2"))
+    shown = control.status()
+    new = replace(shown.subscribers[1], state="new", next_offset=None, lag=None)
+    control.status = lambda: replace(shown, subscribers=(shown.subscribers[0], new))  # type: ignore[method-assign]
+    page.goto(serve(control).url)
+    expect(page.get_by_role("main")).to_contain_text("Nothing needs attention. 1 of 2 subscribers is current.")
+
+
+def test_publishing_counts_the_subscribers_that_follow(page: Page, serve: Any) -> None:
+    control = FakeControl(FakeSubscriber("edge-1"), FakeSubscriber("edge-2"))
+    shown = control.status()
+    other = replace(shown.subscribers[1], follow=("other",))
+    control.status = lambda: replace(shown, subscribers=(shown.subscribers[0], other))  # type: ignore[method-assign]
+    page.goto(serve(control).url + "/#/packages/author")
+    page.get_by_text("Publish", exact=True).click()
+    page.get_by_role("combobox", name="Action").select_option("TEST")
+    page.get_by_role("button", name="Publish…").click()
+    expect(page.get_by_role("dialog")).to_contain_text("for 1 subscriber.")
 
 
 def test_all_failed_packages_of_a_subscriber_are_redriven(page: Page, serve: Any) -> None:

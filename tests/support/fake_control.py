@@ -249,7 +249,7 @@ class FakeControl:
                     len(self._packages[offset].paths),
                 )
                 for item in self.subscribers.values()
-                if subscriber in {None, item.name}
+                if subscriber in {None, item.name, item.queue_name}
                 for offset, why in item.given_up.items()
             ]
             shown, following = page_of(found, lambda one: (one.subscriber, one.offset), page, max_items)
@@ -258,9 +258,9 @@ class FakeControl:
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:  # noqa: ARG002  # answered at once
         """See `Control`."""
         with self._entered():
-            if subscriber not in self.subscribers:
+            owner = self.subscribers.get(subscriber.removeprefix(f"{SLING_ID}-"))
+            if owner is None:
                 raise AgentMissingError(f"there is no subscriber {subscriber}", subscriber=subscriber)
-            owner = self.subscribers[subscriber]
             missing = sorted(set(offsets) - set(owner.given_up))
             if missing:
                 raise UsageError(f"{subscriber} did not give up {missing}", offsets=missing)

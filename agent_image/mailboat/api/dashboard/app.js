@@ -25,11 +25,12 @@ const PARTS = { fleet: [""], subscribers: ["", "errors", "storage"] };
 const views = () => VIEWS.filter(([name]) => PARTS[app.caller?.scope]?.includes(name) ?? true);
 
 const app = {
-  fleet: new Fleet(), caller: null, isStarting: true, isWarm: false, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null, lostAt: null, restoring: null,
+  fleet: new Fleet(), caller: null, isStarting: true, isWarm: false, view: {}, isLive: false, cache: new Map(), shown: new Set(), stream: null, why: null, swept: null, lostAt: null, restoring: null,
 
   // The document of a path: the last one at once, and a newer one when it comes. Another path of the same key replaces it.
   loaded(key, path, reloadMs = RELOAD_MS) {
     const known = this.cache.get(key) ?? { path: null, at: 0, data: null, problem: null, isLoading: false };
+    this.shown.add(known);
     this.cache.delete(key); // the most recently used last: the first one is dropped
     this.cache.set(key, known);
     if (this.cache.size > DOCUMENTS) this.cache.delete(this.cache.keys().next().value);
@@ -95,16 +96,25 @@ function draw() {
   const view = VIEWS.find(([target]) => target && target === name)?.[1];
   document.title = `${urgent ? `(${urgent}) ` : ""}${view ? `${view} – ` : ""}Mailboat`;
   morph(document.getElementById("top"), head(name));
-  morph(document.getElementById("silence"), silence());
+  const above = document.getElementById("silence"); // a part that comes and goes in `main` would take the focus from the others
   const connecting = h("p", { class: "muted" }, "Connecting to the agent…");
-  if (!app.caller) { morph(main, app.isStarting ? connecting : module("login")?.login(app, app.why) ?? connecting); return; }
+  if (!app.caller) { morph(above); morph(main, app.isStarting ? connecting : module("login")?.login(app, app.why) ?? connecting); return; }
   const { problem } = app.fleet;
-  morph(main, problem ? h("section", { class: "problem", role: "alert" }, h("b", null, problem.title), ` ${problem.detail ?? ""}`) : null,
-    app.fleet.heardAt ? shown(name, first, second) : connecting);
+  app.shown.clear();
+  const parts = app.fleet.heardAt ? shown(name, first, second) : connecting;
+  morph(above, silence(), outdated());
+  morph(main, problem ? h("section", { class: "problem", role: "alert" }, h("b", null, problem.title), ` ${problem.detail ?? ""}`) : null, parts);
   if (app.fleet.heardAt && !app.isWarm) {
     app.isWarm = true; // after the first status: on a slow line the other views would take its place
     requestIdleCallback(() => Object.keys(LATER).forEach(module), { timeout: RELOAD_MS });
   }
+}
+
+// What is shown and could not be loaded again, while the stream is live: else the header says so of everything.
+function outdated() {
+  if (!app.isLive) return [];
+  const found = new Set([...app.shown].filter((known) => known.data && known.problem).map((known) => known.problem));
+  return [...found].map((problem) => h("p", { class: "bad", role: "alert" }, `not up to date: ${problem}`));
 }
 
 const clock = (at) => new Date(at).toLocaleTimeString("en-GB");

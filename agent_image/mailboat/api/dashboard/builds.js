@@ -8,7 +8,7 @@ const share = (part, whole) => (whole ? `${Math.floor((100 * part) / whole)} %` 
 
 export function builds(app) {
   const page = app.loaded("builds", "/builds");
-  const rows = (page.data ?? []).map((build) => ({ key: build.build_id, cells: [
+  const rows = (page.data ?? []).map((build) => ({ key: `${build.publisher} ${build.build_id}`, cells: [ // two publishers may use one id
     state(build.state), h("a", { href: `#/builds/${part(build.build_id)}` }, build.build_id), build.publisher,
     [`${number(build.published)} of ${number(build.total)}`, bar([["busy", build.published]], build.total)],
     [share(done(build), wanted(build)), bar([["ok", done(build)]], wanted(build))], bytes(build.package_bytes), time(build.last_published_at)] }));

@@ -62,6 +62,7 @@ function update(node, wanted) {
   }
   for (const { name, value } of wanted.attributes) if (node.getAttribute(name) !== value) node.setAttribute(name, value);
   for (const name of HANDLERS) node[name] = wanted[name];
+  if (node.nodeName === "OPTION" && wanted.hasAttribute("selected")) node.selected = true; // the attribute is ignored once a person has chosen
   if (node.nodeName === "TEXTAREA") return;
   morph(node, [...wanted.childNodes]);
 }

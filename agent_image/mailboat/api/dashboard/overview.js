@@ -66,7 +66,9 @@ function attention(fleet, all) {
   if (!items.length) {
     if (!all.length) return null;
     const lagging = all.filter((subscriber) => subscriber.lag).length;
+    const current = all.filter((subscriber) => subscriber.lag === 0).length; // one that never started has no lag
     return h("p", { class: "well" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), lagging ? `Nothing needs attention. ${count(lagging, "subscriber")} of ${number(all.length)} ${lagging === 1 ? "is" : "are"} behind.`
+      : current < all.length ? `Nothing needs attention. ${number(current)} of ${count(all.length, "subscriber")} ${current === 1 ? "is" : "are"} current.`
       : all.length === 1 ? "Nothing needs attention. The subscriber is current." : `Nothing needs attention. All ${number(all.length)} subscribers are current.`);
   }
   return h("section", { class: "attention", "aria-labelledby": "attention" }, h("h2", { id: "attention" }, "Needs attention"),

@@ -65,12 +65,14 @@ function publishing(app, name) {
       h("div", { class: "buttons" }, h("button", { type: "submit", class: "main" }, "Publish…"))));
 }
 
+const followers = (app, name) => count([...app.fleet.subscribers.values()].filter(({ follow }) => !follow.length || follow.includes(name)).length, "subscriber");
+
 const contents = (plan) => `${count(plan.nodes, "node")}, ${count(plan.files, "file")}, ${bytes(plan.content_bytes)}${plan.deletes ? `, ${count(plan.deletes, "subtree")} removed` : ""}`;
 
 async function publish(app, name, action, paths, isDeep) {
   const body = { action, paths, ...(isDeep ? { deep_paths: paths } : {}) };
   const plan = action === "ADD" ? await call("POST", `/publishers/${part(name)}/plan`, body) : null;
-  const what = `${plan ? `${contents(plan)}. ` : ""}${paths.join(", ") || "A message"} for ${count(app.fleet.subscribers.size, "subscriber")}.`;
+  const what = `${plan ? `${contents(plan)}. ` : ""}${paths.join(", ") || "A message"} for ${followers(app, name)}.`;
   if (!await confirmed(action === "DELETE" ? "DELETE" : "PUBLISH", { action, publisher: name, contents: what })) return null;
   const sent = await call("POST", `/publishers/${part(name)}/distributions`, body);
   return `published at offset ${sent.offset}`;
@@ -80,7 +82,7 @@ async function publishChanges(app, name, paths) {
   const plan = await call("POST", `/publishers/${part(name)}/plan/changes`, { paths });
   if (!plan.packages) return "nothing changed: nothing was published";
   const removed = plan.first_removals.length ? ` Removes ${plan.first_removals.slice(0, 5).join(", ")}${plan.deletes > 5 ? " and others" : ""}.` : "";
-  const what = `${count(plan.packages, "package")}: ${contents(plan)}, for ${count(app.fleet.subscribers.size, "subscriber")}.${removed}`;
+  const what = `${count(plan.packages, "package")}: ${contents(plan)}, for ${followers(app, name)}.${removed}`;
   if (!await confirmed(plan.deletes ? "PUBLISH_REMOVALS" : "PUBLISH_CHANGES", { publisher: name, contents: what })) return null;
   const sent = await call("POST", `/publishers/${part(name)}/changes`, { paths });
   return sent.length ? `published ${count(sent.length, "package")} up to offset ${sent.at(-1).offset}` : "nothing changed: nothing was published";

@@ -29,7 +29,7 @@ function subscriberParts(app, known, suffix) {
   return [
     h("h1", null, known.name, state(known.state)),
     known.suspended_at ? h("section", { class: "attention", "aria-label": `Imports are suspended${suffix}` }, h("h2", null, "Imports are suspended"),
-      h("p", null, "Since ", time(known.suspended_at), known.suspended_until ? [", until ", time(known.suspended_until), "."] : ", until they are resumed.", ` ${count(known.lag ?? 0, "package")} behind.`),
+      h("p", null, "Since ", time(known.suspended_at), known.suspended_until ? [", until ", time(known.suspended_until), "."] : ", until they are resumed.", known.lag === null ? null : ` ${count(known.lag, "package")} behind.`),
       scope !== "fleet" && actionButton(app, { verb: "clear", label: "Resume imports", kind: "main", action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/resume`, { wait_seconds: 10 })) })) : null,
     known.error ? h("section", { class: "problem", "aria-label": trouble + suffix },
       h("h2", null, trouble), cause(app, known.error)) : null,
@@ -100,9 +100,10 @@ function queueParts(app, known, path, { queue, items, next_offset: next }, place
 
 function errorQueue(app, known) {
   if (!known.given_up) return null;
-  const path = `/errors?subscriber=${part(known.name)}`;
+  const path = `/errors?subscriber=${part(addressOf(known))}`;
   const page = app.loaded(path, path);
-  return h("section", { class: "attention" }, h("h2", null, "Error queue"), page.data ? failures(app, page.data.items) : pending(page));
+  return h("section", { class: "attention" }, h("h2", null, "Error queue"), page.data ? failures(app, page.data.items, addressOf(known)) : pending(page),
+    page.data?.next_page ? h("p", null, "More are in ", h("a", { href: "#/errors" }, "all error queues"), ".") : null);
 }
 
 const addressOf = (known) => (known.sling_id ? `${known.sling_id}-${known.name}` : known.name);
