@@ -28,10 +28,10 @@ pre { padding: .75rem; overflow: auto } table { border-collapse: collapse } td, 
 
 
 class _Texts(NamedTuple):
-    """The description as JSON and as a page."""
+    """The description as JSON and as a page, as they are sent: answers that clients do not read share the bytes."""
 
-    document: str
-    page: str
+    document: bytes
+    page: bytes
 
 
 class Description:
@@ -53,7 +53,8 @@ class Description:
         with self._lock:  # clients without a token that ask at the same time cost one description
             if self._texts is None:
                 document = self._describe()
-                self._texts = _Texts(json.dumps(document, ensure_ascii=False), reference_page(document))
+                text = json.dumps(document, ensure_ascii=False)
+                self._texts = _Texts(text.encode(), reference_page(document).encode())
             return self._texts
 
 
