@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections import Counter
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope
+
+from mailboat.json_decoder import parse_value
 
 _DRAIN_SECONDS: Final = 1.0
 """How long what is too much is read and thrown away, so that its sender sees the answer and not a broken connection."""
@@ -83,9 +84,7 @@ def json_fault(body: bytes) -> str | None:
     """
     try:
         text = body.decode("utf-8-sig")
-        document = json.loads(
-            text, object_pairs_hook=_members, parse_constant=_refuse_constant, parse_float=_finite_number
-        )
+        document = parse_value(text, _members)
         # The parser accepts lone surrogates; only encoding refuses them.
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
@@ -107,17 +106,6 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"it has the member {name[:_SHOWN_NAME]!r} twice")
     return found
-
-
-def _finite_number(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text[:_SHOWN_NAME]} is too large for a number")
-    return number
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 async def _drain(receive: Receive, *, is_more: bool) -> None:

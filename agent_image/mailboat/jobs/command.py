@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from mailboat.jobs.job_worker import Call, Result
+from mailboat.json_decoder import parse_value
 from mailboat.model.jobs import AttemptOutcome, show_job_id
 
 TRY_AGAIN_EXIT_CODE: Final = 75
@@ -93,7 +93,7 @@ def document_of(call: Call) -> bytes:
 def payload_value(payload: bytes) -> object:
     """A payload as programs read it: its JSON value, else a string."""
     try:
-        value = json.loads(payload, parse_constant=_refuse_constant, parse_float=_finite) if payload else None
+        value = parse_value(payload) if payload else None
         if b"\\" in payload or not payload.isascii():
             # The parser accepts half of a surrogate pair, which no answer and no command could get.
             json.dumps(value, ensure_ascii=False).encode()
@@ -101,16 +101,6 @@ def payload_value(payload: bytes) -> object:
         return payload.decode(errors="replace")
     else:
         return value
-
-
-def _finite(text: str) -> float:
-    if math.isinf(number := float(text)):
-        raise ValueError(f"{text} is not a finite number")
-    return number
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _result(command: str, code: int, output: bytes) -> Result:
