@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.clock import LAST_MS
 from mailboat.errors import MessageCorruptError, PathRefusedError
 from mailboat.model.messages import Action
 from mailboat.testing.examples import examples
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.package_messages import PlainPackage, decode_package, may_be_part, take_plain_package
-from mailboat.wire.protobuf import MAX_MS
 
 Edit = Callable[[pb.PackageMessage], object]
 
@@ -67,7 +67,7 @@ REFUSED: dict[str, Edit] = {
     "short digest of the tree": lambda m: setattr(m, "tree_digest", DIGEST[1:]),
     "length below zero": lambda m: setattr(m, "pkg_length", -1),
     "made before 1970": lambda m: setattr(m, "created_ms", -1),
-    "made after 9999": lambda m: setattr(m, "created_ms", MAX_MS + 1),
+    "made after 9999": lambda m: setattr(m, "created_ms", LAST_MS + 1),
     "no publisher's id": lambda m: m.ClearField("pub_sling_id"),
     "no format": lambda m: m.ClearField("pkg_type"),
     "part beyond its build": lambda m: m.bulk.CopyFrom(pb.BulkPart(build_id="b", sequence=1, total=1)),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from mailboat.cli.output import time_text
-from mailboat.clock import moment_of
+from mailboat.clock import LAST_MS, moment_of
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
@@ -25,7 +25,6 @@ from mailboat.model.messages import (
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.wire.messages import decode_message, encode_message
-from mailboat.wire.protobuf import MAX_MS
 
 SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")
 EDGE, AUTHOR = AgentName("edge"), AgentName("author")
@@ -49,14 +48,14 @@ MESSAGES: dict[str, Callable[[int], Message]] = {
 }
 
 
-@pytest.mark.parametrize("ms", [-1, MAX_MS + 1, 2**62])
+@pytest.mark.parametrize("ms", [-1, LAST_MS + 1, 2**62])
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_of_a_time_that_can_not_be_is_refused(name: str, ms: int) -> None:
     with pytest.raises(MessageCorruptError):
         decode_message(*encode_message(MESSAGES[name](ms)))
 
 
-@pytest.mark.parametrize("ms", [1, MAX_MS])
+@pytest.mark.parametrize("ms", [1, LAST_MS])
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_of_any_other_time_is_understood(name: str, ms: int) -> None:
     message = MESSAGES[name](ms)
@@ -64,4 +63,4 @@ def test_a_message_of_any_other_time_is_understood(name: str, ms: int) -> None:
 
 
 def test_the_last_time_that_is_understood_can_be_shown() -> None:
-    assert (time_text(moment_of(MAX_MS)) or "").startswith("9999-12-31T23:59:59.")
+    assert (time_text(moment_of(LAST_MS)) or "").startswith("9999-12-31T23:59:59.")

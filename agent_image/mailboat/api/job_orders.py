@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Annotated, Any, Final, Literal, Self
 
 from mailboat.api.orders import MAX_OFFSET, ApiOrder, Constraints, Name, WaitSeconds
+from mailboat.clock import LAST_MS
 from mailboat.errors import UsageError
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
@@ -37,14 +38,13 @@ from mailboat.model.jobs import (
     show_job_id,
 )
 
-MAX_MS: Final = 10**13
 _MAX_EVERY_MS: Final = 366 * 24 * 3600 * 1000
 
 _JobText = Annotated[str, Constraints(max_length=24)]
 _TopicText = Annotated[str, Constraints(max_length=700)]
 _Payload = Annotated[str, Constraints(max_length=400_000)]
 _PriorityName = Literal["high", "normal", "low"]
-_Moment = Annotated[int, Constraints(ge=0, le=MAX_MS)]
+_Moment = Annotated[int, Constraints(ge=0, le=LAST_MS)]
 _DelayMs = Annotated[int, Constraints(ge=0, le=LONGEST_DELAY_MS)]
 _LeaseMs = Annotated[int, Constraints(ge=MIN_LEASE_MS, le=MAX_LEASE_MS)]
 _Retries = Annotated[int, Constraints(ge=-1, le=MAX_RETRIES)]

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
+from mailboat.clock import LAST_MS
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.port import GivenUp
 from mailboat.durable_file import replaced_file
@@ -28,7 +29,6 @@ from mailboat.model.identifiers import Offset, PackageId, parse_agent_name
 from mailboat.model.messages import FailureCause
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.wire.protobuf import MAX_MS
 
 MAGIC: Final = b"mailboat-snap-1\n"
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
@@ -253,7 +253,7 @@ def checked_number(value: object) -> int:
 
 def checked_ms(value: object) -> int:
     """A wall time, in milliseconds since 1970 UTC. Raises: ValueError for what can't be one."""
-    if (found := checked_number(value)) > MAX_MS:
+    if (found := checked_number(value)) > LAST_MS:
         raise ValueError(f"{found} ms is not a valid time")
     return found
 

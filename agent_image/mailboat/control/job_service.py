@@ -82,7 +82,6 @@ from mailboat.model.jobs import (
 from mailboat.model.messages import JOB_TOPIC
 from mailboat.pools.shared_target import instance_of
 from mailboat.wire.job_records import queue_problem
-from mailboat.wire.protobuf import MAX_MS
 
 _LOG: Final = logging.getLogger(__name__)
 MAX_LISTED: Final = 1_000
@@ -209,7 +208,7 @@ class JobService:
                 None if new is None else payload_value(new.payload),
                 fold.table.retries(job),
                 position(fold, job) if waits else None,
-                None if starts_ms is None else moment_of(min(starts_ms, MAX_MS)),
+                None if starts_ms is None else moment_of(starts_ms),
             )
             return view if lease is None else with_attempt(view, lease, min(map(fold.table.lease_ms, lease.jobs)))
 

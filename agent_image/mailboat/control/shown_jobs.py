@@ -30,7 +30,6 @@ from mailboat.model.jobs import (
     show_job_id,
     topic_matches,
 )
-from mailboat.wire.protobuf import MAX_MS
 
 
 def is_wanted(fold: JobFold, job: JobId, wanted: JobFilter, pattern: str | None, now_ms: int) -> bool:
@@ -102,7 +101,7 @@ def with_attempt(view: JobDetailView, lease: Lease, lease_ms: int) -> JobDetailV
         view,
         done=None if progress.total is None else progress.done,
         total=progress.total,
-        eta_at=None if ends_ms is None else moment_of(min(ends_ms, MAX_MS)),
+        eta_at=None if ends_ms is None else moment_of(ends_ms),
         log=tuple(progress.log),
     )
 

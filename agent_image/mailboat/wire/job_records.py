@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, TypeVar, cast
 
+from mailboat.clock import LAST_MS
 from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError, UsageError
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.job_checkpoint import JobCheckpoint, LeaseState, QueueCheckpoint, WorkerEntry
@@ -57,7 +58,7 @@ from mailboat.wire import headers as kinds
 from mailboat.wire._generated import jobs_pb2 as pb
 from mailboat.wire.frames import framed, varint
 from mailboat.wire.headers import Headers, JobLogOutdatedError, headers_for, is_of_later_version, message_type_of
-from mailboat.wire.protobuf import MAX_MS, cut, name, parse
+from mailboat.wire.protobuf import cut, name, parse
 
 _PRIORITIES: Final[Mapping[int, Priority]] = {priority.value: priority for priority in Priority}
 """A lookup costs a fifth of a call of the enumeration."""
@@ -153,7 +154,7 @@ def _decode_feed(message: pb.Feed) -> Feed:
 
 
 def _decode_firing(message: pb.JobsAdded.Firing) -> Firing:
-    _check(0 <= message.due_ms <= MAX_MS and 0 <= message.next_ms <= MAX_MS, "due_ms", message.due_ms)
+    _check(0 <= message.due_ms <= LAST_MS and 0 <= message.next_ms <= LAST_MS, "due_ms", message.due_ms)
     return Firing(name(message.schedule), message.due_ms, message.next_ms if message.HasField("next_ms") else None)
 
 
@@ -164,8 +165,8 @@ def _encode_schedule(schedule: Schedule) -> pb.ScheduleDefined:
 
 def _decode_schedule(message: pb.ScheduleDefined) -> Schedule:
     _check(len(message.job.payload) <= MAX_SCHEDULE_PAYLOAD_BYTES, "payload bytes", len(message.job.payload))
-    _check(0 <= message.every_ms <= MAX_MS and 0 <= message.next_ms <= MAX_MS, "every_ms", message.every_ms)
-    _check(0 <= message.at_ms <= MAX_MS, "at_ms", message.at_ms)
+    _check(0 <= message.every_ms <= LAST_MS and 0 <= message.next_ms <= LAST_MS, "every_ms", message.every_ms)
+    _check(0 <= message.at_ms <= LAST_MS, "at_ms", message.at_ms)
     kinds_of_times = [message.cron, message.every_ms, message.at_ms]
     _check(sum(map(bool, kinds_of_times)) <= 1, "more than one of cron, every_ms, at_ms", kinds_of_times)
     next_ms = message.next_ms if message.HasField("next_ms") else None
@@ -176,7 +177,7 @@ def _decode_schedule(message: pb.ScheduleDefined) -> Schedule:
 def _decode_job(job: pb.JobsAdded.Job) -> NewJob:
     payload, due_ms, delay_ms, lease_ms = job.payload, job.due_ms, job.delay_ms, job.lease_ms
     _check(len(payload) <= MAX_PAYLOAD_BYTES, "payload bytes", len(payload))
-    _check(0 <= due_ms <= MAX_MS, "due_ms", due_ms)
+    _check(0 <= due_ms <= LAST_MS, "due_ms", due_ms)
     _check(0 <= delay_ms <= LONGEST_DELAY_MS, "delay_ms", delay_ms)
     _check(MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS, "lease_ms", lease_ms)
     retries = job.retries if job.HasField("retries") else None
@@ -281,7 +282,7 @@ def _encode_queue_commanded(record: QueueCommanded) -> pb.QueueCommanded:
 
 def _decode_queue_commanded(value: bytes) -> QueueCommanded:
     message = parse(pb.QueueCommanded, value)
-    _check(0 <= message.until_ms <= MAX_MS, "until_ms", message.until_ms)
+    _check(0 <= message.until_ms <= LAST_MS, "until_ms", message.until_ms)
     until_ms = message.until_ms if message.HasField("until_ms") else None
     return QueueCommanded(QueueAction(message.action), name(message.queue), until_ms)
 
@@ -303,7 +304,7 @@ def queue_problem(settings: QueueSettings) -> str | None:
         (-1 <= settings.retries <= MAX_RETRIES, "retries", settings.retries),
         (0 <= settings.retry_delay_ms <= LONGEST_DELAY_MS, "retry_delay_ms", settings.retry_delay_ms),
         (0 <= settings.max_retry_delay_ms <= LONGEST_DELAY_MS, "max_retry_delay_ms", settings.max_retry_delay_ms),
-        (0 <= settings.history_ms <= MAX_MS, "history_ms", settings.history_ms),
+        (0 <= settings.history_ms <= LAST_MS, "history_ms", settings.history_ms),
     )
     return next((f"{name} is {value}" for holds, name, value in checks if not holds), None)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from mailboat.clock import LAST_MS
 from mailboat.errors import MessageCorruptError, UnknownMessageError, UntrustedInputError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
@@ -43,7 +44,7 @@ from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire._generated import registry_pb2 as registry_pb
 from mailboat.wire.package_messages import decode_package, encode_package
 from mailboat.wire.piece_messages import decode_piece, encode_piece
-from mailboat.wire.protobuf import MAX_MS, MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
+from mailboat.wire.protobuf import MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
 
 
 def encode_registry(message: RegistryMessage) -> bytes:
@@ -68,7 +69,7 @@ def decode_registry(value: bytes) -> RegistryMessage:
     """Decode the value of such a record. Raises: MessageCorruptError."""
     wire = parse(registry_pb.RegistryMessage, value)
     if wire.as_of < 0 or any(
-        registration.next_offset < 0 or not 0 <= registration.heard_ms <= MAX_MS for registration in wire.registrations
+        registration.next_offset < 0 or not 0 <= registration.heard_ms <= LAST_MS for registration in wire.registrations
     ):
         raise MessageCorruptError("a registration has an offset or a time that can't be")
     return RegistryMessage(

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from mailboat.clock import LAST_MS
 from mailboat.errors import MessageCorruptError, UsageError
 from mailboat.model.identifiers import parse_build_id
 from mailboat.model.messages import Action, BulkPart, PackageMessage
@@ -23,7 +24,7 @@ from mailboat.model.nodes import Binary
 from mailboat.model.paths import parse_paths
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.node_bodies import DIGEST_BYTES
-from mailboat.wire.protobuf import MAX_MS, parse
+from mailboat.wire.protobuf import parse
 
 _KEY: Final = pb.PackageMessage.BULK_FIELD_NUMBER << 3 | 2
 _TAG: Final = (_KEY & 0x7F | 0x80, bytes([_KEY >> 7]))
@@ -190,7 +191,7 @@ def take_plain_package(value: bytes) -> PlainPackage | None:
 def _checked(value: bytes) -> pb.PackageMessage:
     """Parse a message and apply every rule but those for paths. Raises: MessageCorruptError."""
     wire = parse(pb.PackageMessage, value)
-    if wire.pkg_length < 0 or not 0 <= wire.created_ms <= MAX_MS:
+    if wire.pkg_length < 0 or not 0 <= wire.created_ms <= LAST_MS:
         raise MessageCorruptError(
             f"a PackageMessage of {wire.pkg_length} bytes, made at {wire.created_ms} ms, can't be"
         )

@@ -7,13 +7,10 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
 
+from mailboat.clock import LAST_MS
 from mailboat.errors import MessageCorruptError
 
 P = TypeVar("P", bound=Protobuf)
-
-MAX_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: what a wall time can be."""
-
 
 MAX_NAME_CHARACTERS: Final = 256
 """Of any name or id in a status, an announcement or a command: readers keep them for as long as they know the agent."""
@@ -33,7 +30,7 @@ def parse(kind: type[P], value: bytes) -> P:
 
 def wall_ms(value: int) -> int | None:
     """A field with milliseconds since 1970 UTC; None if it is not set. Raises: MessageCorruptError."""
-    if not 0 <= value <= MAX_MS:
+    if not 0 <= value <= LAST_MS:
         raise MessageCorruptError(f"{value} ms is not a valid time")
     return value or None
 

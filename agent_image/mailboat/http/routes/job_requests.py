@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.job_control import JobFilter
-from mailboat.api.job_orders import MAX_MS, JobIds, JobsOrder, QueueOrder, QueueSuspendOrder, TurnOrder
+from mailboat.api.job_orders import JobIds, JobsOrder, QueueOrder, QueueSuspendOrder, TurnOrder
 from mailboat.api.job_views import (
     CallView,
     ClaimedJobView,
@@ -25,6 +25,7 @@ from mailboat.api.job_views import (
     TurnView,
 )
 from mailboat.api.orders import LONGEST_NAME
+from mailboat.clock import LAST_MS
 from mailboat.config.document import Verb
 from mailboat.http.examples import JOB, JOB_DETAIL, JOB_QUEUE, JOB_STATE, JOB_TURN, LEFT, QUEUE_CHANGE
 from mailboat.http.list_pages import MaxItems, PageToken, link_next
@@ -72,7 +73,7 @@ async def _wanted_jobs(
         ),
     ] = None,
     older_seconds: Annotated[
-        float | None, Query(description="Only jobs that ended longer ago.", ge=0, le=MAX_MS / 1000)
+        float | None, Query(description="Only jobs that ended longer ago.", ge=0, le=LAST_MS / 1000)
     ] = None,
 ) -> JobFilter:
     return JobFilter(state, queue, topic, member or (), older_seconds)
