@@ -271,7 +271,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """End a command that has not succeeded, with all that it started: a retry must not run next to what is left."""
     if process.poll() != 0:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            # `start_new_session` made the hook the leader of its process group, so its pid is the group's id
+            # `start_new_session` made the hook the leader of its process group, so its pid is the group's id. Also once
+            # `poll` took its exit code: the kernel gives out all other pids before it gives this one again.
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 

@@ -39,6 +39,7 @@ from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import command
 from mailboat.cli.output import Output, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.cli.signals import exit_at
 from mailboat.cli.terminal_line import is_in_foreground
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, create_home, parse_config
@@ -114,7 +115,7 @@ def demo(
         raise UsageError(
             f"{source} is in {path}, which the demo removes when it begins", next_step="mailboat demo --home NEWDIR"
         )
-    with _ended_by_sigterm(), ExitStack() as held:
+    with exit_at(signal.SIGTERM), ExitStack() as held:  # its processes would stay behind
         home = _new_home(path, storage, held)
         folder = write_site(home.path / "site") if source is None else source
         outcome = _play(session, folder, home, DemoOptions(subscribers, seconds, storage, stays=stays))
@@ -142,20 +143,6 @@ class DemoOptions:
     seconds: float
     storage: dict[str, Any]
     stays: bool
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does, so that no process of it stays behind."""
-
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _new_home(path: Path, storage: dict[str, Any], held: ExitStack) -> Home:
