@@ -299,7 +299,6 @@ class OwnSubscribers:
             return rate.per_second()
 
 
-
 def _views(
     members: Sequence[SubscriberStatus], journal: JournalView, progress: Mapping[QueueName, BuildProgressView]
 ) -> tuple[SubscriberStatusView, ...]:
