@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import json
@@ -12,12 +13,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mailboat.cli.demo import demo_run
-from mailboat.cli.demo.demo_command import MARK
+from mailboat.cli.demo.demo_command import MADE, MARK, _new_home
 from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, DemoState, SubscriberProgress
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import LineScreen
@@ -211,14 +213,60 @@ def test_home_of_a_demo_that_runs_is_not_removed(
     (tmp_path / "boat" / "site").mkdir(parents=True)
     (tmp_path / "boat" / "site" / "a.html").write_text("changed by hand")
     mark = tmp_path / "boat" / MARK
-    mark.write_text("made by an earlier demo")
+    mark.write_bytes(MADE)
     with mark.open() as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)  # as a demo that stays until Enter
         ran = new_boat.run("demo", "--home", "boat")
     assert (ran.code, "another demo runs in boat" in ran.err) == (2, True), ran.err
     ran = new_boat.run("demo", "boat/site", "--home", "boat")
-    assert (ran.code, "boat/site is in boat, which the demo removes" in ran.err) == (2, True), ran.err
+    assert (ran.code, "boat/site is in boat, where the demo keeps its own files" in ran.err) == (2, True), ran.err
     assert (tmp_path / "boat" / "site" / "a.html").read_text() == "changed by hand"
+    ran = new_boat.run("demo", ".", "--home", "new")
+    assert (ran.code, "new, where the demo keeps its own files, is in ." in ran.err) == (2, True), ran.err
+
+
+def test_a_folder_with_a_file_that_is_called_as_the_mark_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_boat: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / MARK).write_text("#!/bin/sh\nexec ./server --demo\n")
+    (project / "server.py").write_text("a year of work")
+    ran = new_boat.run("demo", "--home", "project")
+    assert (ran.code, "project is not empty, and not an earlier demo" in ran.err) == (2, True), ran.err
+    assert sorted(file.name for file in project.iterdir()) == [MARK, "server.py"]
+
+
+def test_a_folder_that_can_not_be_made_is_no_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_boat: Any
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "boat")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mailboat.cli.demo.demo_command.Path.mkdir", fail)
+    ran = new_boat.run("demo", "--home", "boat")
+    assert (ran.code, "StorageReadOnly: boat can't be written" in ran.err) == (77, True), ran.err
+
+
+def test_a_demo_that_ends_while_it_clears_its_folder_can_be_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "targets").mkdir()
+    (tmp_path / MARK).write_bytes(MADE)
+
+    def interrupted(folder: Path) -> None:
+        (folder / MARK).unlink(missing_ok=True)  # in no order
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, ExitStack() as held:
+        patched.setattr("mailboat.cli.demo.demo_command.shutil.rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _new_home(tmp_path, {}, held)
+    with ExitStack() as held:
+        assert _new_home(tmp_path, {}, held).path == tmp_path
+    assert not (tmp_path / "targets").exists()
 
 
 @pytest.fixture

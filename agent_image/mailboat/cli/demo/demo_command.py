@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -42,11 +43,12 @@ from mailboat.cli.session import Session
 from mailboat.cli.signals import exit_at
 from mailboat.cli.terminal_line import is_in_foreground
 from mailboat.clock import SystemClock
-from mailboat.composition.home import Home, create_home, parse_config
+from mailboat.composition.home import Home, create_home, parse_config, translated_writes
 from mailboat.composition.places import check_folder_place
 from mailboat.composition.source_openers import open_source
 from mailboat.composition.workspace import initialise
 from mailboat.config.decoder import decode_config, encode_changes
+from mailboat.content.disk_layout import KEPT_AT_TOP
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.messages import TopicRole
 from mailboat.model.paths import ROOT
@@ -54,6 +56,9 @@ from mailboat.publisher.state_file import try_lock
 
 PACKAGES: Final = 40
 MARK: Final = "demo"
+MADE: Final = b"made by `mailboat demo`, which removes it when it runs again\n"
+"""What the mark says: another file may be called `demo`, too, in a folder that is not ours to remove."""
+
 _STORAGE_SECTIONS: Final = ("journal", "blobs")
 DIFFERENT_EXIT_CODE: Final = 1
 
@@ -111,16 +116,25 @@ def demo(
     stays = is_watched if stay is None else stay
     seconds = (_WATCHED_SECONDS if stays else _SECONDS) if seconds is None else seconds
     path = session.home_path if session.is_home_given else session.home_path / "demo"
-    if source is not None and source.resolve().is_relative_to(path.resolve()):
-        raise UsageError(
-            f"{source} is in {path}, which the demo removes when it begins", next_step="mailboat demo --home NEWDIR"
-        )
+    if source is not None:
+        _check_apart(source, path)
     with exit_at(signal.SIGTERM), ExitStack() as held:  # its processes would stay behind
         home = _new_home(path, storage, held)
-        folder = write_site(home.path / "site") if source is None else source
+        with translated_writes(home.path):
+            folder = write_site(home.path / "site") if source is None else source
         outcome = _play(session, folder, home, DemoOptions(subscribers, seconds, storage, stays=stays))
     if not outcome.is_equal:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
+
+
+def _check_apart(source: Path, home: Path) -> None:
+    """Refuse a source that the demo would remove, and a home that it would publish. Raises: UsageError."""
+    inner, outer = home.resolve(), source.resolve()
+    step = f"mailboat demo {shlex.quote(str(source))} --home NEWDIR"
+    if outer.is_relative_to(inner):
+        raise UsageError(f"{source} is in {home}, where the demo keeps its own files", next_step=step)
+    if inner.is_relative_to(outer) and inner.relative_to(outer).parts[0] not in KEPT_AT_TOP:
+        raise UsageError(f"{home}, where the demo keeps its own files, is in {source}", next_step=step)
 
 
 def _storage(file: Path) -> dict[str, Any]:
@@ -151,15 +165,8 @@ def _new_home(path: Path, storage: dict[str, Any], held: ExitStack) -> Home:
     Raises: UsageError if the folder or the journal is in use.
     """
     check_folder_place(path)
-    mark = path / MARK
-    if mark.is_file():
-        with _locked(mark):
-            shutil.rmtree(path)
-    elif path.is_dir() and any(path.iterdir()):
-        raise UsageError(f"{path} is not empty, and not an earlier demo", next_step="mailboat demo --home NEWDIR")
-    path.mkdir(parents=True, exist_ok=True)
-    mark.write_text("made by `mailboat demo`, which removes it when it runs again\n")
-    held.enter_context(_locked(mark))
+    with translated_writes(path):
+        _clear(path, held)
     home = create_home(path, decode_config(storage))
     with initialise(home) as workspace:
         topic = workspace.topic(TopicRole.PACKAGE)
@@ -170,6 +177,29 @@ def _new_home(path: Path, storage: dict[str, Any], held: ExitStack) -> Home:
                 next_step="set another journal.topic_prefix in the file",
             )
         return home
+
+
+def _clear(path: Path, held: ExitStack) -> None:
+    """Make the folder, or remove what an earlier demo left in it, but for the mark: what Ctrl-C leaves is a demo's."""
+    mark = path / MARK
+    if not _is_made_by_demo(mark):
+        if path.is_dir() and any(path.iterdir()):
+            raise UsageError(f"{path} is not empty, and not an earlier demo", next_step="mailboat demo --home NEWDIR")
+        path.mkdir(parents=True, exist_ok=True)
+        mark.write_bytes(MADE)
+    held.enter_context(_locked(mark))
+    for entry in [found for found in path.iterdir() if found != mark]:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _is_made_by_demo(mark: Path) -> bool:
+    if not mark.is_file():
+        return False
+    with mark.open("rb") as opened:
+        return opened.read(len(MADE) + 1) == MADE
 
 
 @contextmanager
