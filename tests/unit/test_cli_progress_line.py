@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+from pathlib import Path
 
 import pytest
+from mailboat.cli.session import Session
 from mailboat.cli.subscriber_run import ProgressLine, progress_text
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
@@ -61,6 +63,25 @@ def test_elsewhere_a_line_comes_when_the_state_changes() -> None:
         "edge-1  importing  0/40  0 imported",
         "edge-1  current    40/40  40 imported",
     ]
+
+
+def test_progress_without_a_reader_ends_no_import() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w", encoding="utf-8") as into:
+        line = ProgressLine("edge-1", into, ManualClock())
+        line(statistics(SubscriberPhase.IMPORTING, 1))
+        line(statistics(SubscriberPhase.CURRENT, 40))
+        line.end()
+
+
+def test_a_note_without_a_reader_fails_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w", encoding="utf-8") as into:
+        monkeypatch.setattr("sys.stderr", into)
+        Session(Path()).note("no answer; next try in 1 s")
+        Session(Path()).note("no answer; next try in 2 s")
 
 
 def test_in_the_background_of_a_terminal_only_trouble_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mailboat.cli.error_report import leave_stream
 from mailboat.cli.output import Output, Report, show
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.environment import Settings
@@ -131,9 +132,12 @@ class Session(Frozen):
         show(report, self.output)
 
     def note(self, line: str) -> None:
-        """Print a message to standard error; programs read standard output only."""
-        sys.stderr.write(printable(line) + "\n")
-        sys.stderr.flush()
+        """Print a message to standard error, unless its reader is gone; programs read standard output only."""
+        try:
+            sys.stderr.write(printable(line) + "\n")
+            sys.stderr.flush()
+        except OSError:
+            leave_stream(sys.stderr)
 
 
 class SharedOptions(NamedTuple):

@@ -13,12 +13,13 @@ import os
 import signal
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from mailboat.agent.subscriber_process import SubscriberProcess, Subscription, unknown_publishers
+from mailboat.cli.error_report import leave_stream
 from mailboat.cli.output import Output, Report, bytes_text, cause_text, count_text, seconds_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
@@ -70,6 +71,13 @@ class ProgressLine:
             threading.Thread(target=self._tick, name="progress", daemon=True).start()
 
     def __call__(self, statistics: SubscriberStatistics) -> None:
+        """Show a snapshot. A stream that can't be written ends no import."""
+        try:
+            self._show(statistics)
+        except OSError:  # its terminal is closed, its reader is gone, or its disk is full
+            leave_stream(self._into)
+
+    def _show(self, statistics: SubscriberStatistics) -> None:
         text = progress_text(self._name, statistics)
         if self._line.can_show():
             seconds_left = self._seconds_left(statistics)
@@ -91,7 +99,7 @@ class ProgressLine:
     def _tick(self) -> None:
         """A transaction can take long, and says nothing before it is committed: show that time passes."""
         while not self._ended.wait(_TICK_SECONDS):
-            with self._lock:
+            with self._lock, suppress(OSError):
                 if self._shown is not None and not self._ended.is_set():
                     since, text = self._shown
                     self._line.show(f"{text}  {seconds_text(self._clock.monotonic() - since)}")
@@ -110,7 +118,7 @@ class ProgressLine:
     def end(self) -> None:
         """Leave the line, so that what follows stands below it."""
         self._ended.set()
-        with self._lock:
+        with self._lock, suppress(OSError):
             self._line.clear()
 
 
