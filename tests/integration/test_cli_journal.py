@@ -211,7 +211,7 @@ def test_a_retention_that_was_changed_holds_from_then_on(full: Any) -> None:
     age(full, 30)
     full.do("journal", "truncate", "--expired")
     assert full.json("journal", "topics")[0]["earliest_offset"] == 0
-    assert full.do("status").lines[0].endswith("kept without limit")
+    assert full.do("status").lines[0].endswith("kept without age limit")
 
 
 def test_publishers_apply_the_retention_once_an_hour(full: Any, site: Path) -> None:

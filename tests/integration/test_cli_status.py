@@ -89,6 +89,16 @@ def test_a_lost_journal_is_made_again_only_when_asked_for(followed: Any, site: P
     assert "--accept-gap" not in again.err, "that would not help"
 
 
+def test_queues_of_a_home_are_those_of_its_own_publisher(new_boat: Any) -> None:
+    new_boat.home.mkdir()
+    (new_boat.home / "mailboat.yaml").write_text("agents: {publishers: [{name: news}]}\n")
+    new_boat.do("init")
+    assert new_boat.do("queues", "ls").out == "news has no queues\n"
+    (new_boat.home / "mailboat.yaml").write_text("agents: {publishers: [{name: news}, {name: sport}]}\n")
+    ran = new_boat.run("queues", "ls")
+    assert (ran.code, "--publisher NAME, one of: news, sport" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 def test_a_new_journal_never_takes_the_place_of_another(boat: Any, suffix: str) -> None:
     for file in boat.home.glob("journal.db*"):
@@ -97,6 +107,8 @@ def test_a_new_journal_never_takes_the_place_of_another(boat: Any, suffix: str) 
     ran = boat.run("init", "--new-journal")
     assert (ran.code, "error: HomeExists:" in ran.err) == (2, True)
     assert (boat.home / f"journal.db{suffix}").read_bytes() == b"?"
+    ran = boat.run("init", "--new-journal", "--kafka", "broker:9092")
+    assert (ran.code, "omit --kafka" in ran.err) == (2, True)
 
 
 def test_packages_given_up_are_counted(boat: Any, site: Path, tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ class TestClear:
         edge.answer(harbour.commands()[0], 1)
         for item in (service, harbour.service()):
             assert (item.command(AUTHOR, sent.id).state, item.command(AUTHOR, sent.id).removed) == ("done", 1)
+            assert item.command(None, sent.id) == item.command(AUTHOR, sent.id)
         for publisher, name in ((OTHER, sent.id), (AUTHOR, "nothing"), (AUTHOR, ""), (AUTHOR, "x" * 500)):
             with pytest.raises(CommandMissingError):
                 service.command(publisher, name)
@@ -424,6 +425,13 @@ class TestErrors:
         assert service.resume(edge.queue_name).verb == "resume"
         with pytest.raises(AgentMissingError, match="no subscriber 'nobody' is known"):
             service.suspend("nobody")
+        gone = harbour.subscriber("edge", sling_id=SlingId("ffffffff-0000-4000-8000-000000000001"))
+        gone.announce(0, state="stopped")
+        with pytest.raises(UsageError, match="edge is suspended: a running subscriber") as refused:
+            service.forget("edge")
+        assert refused.value.next_step == f"stop it first, or name one that does not run: {gone.queue_name}"
+        assert service.forget(gone.queue_name).instances == (gone.sling_id,)
+        assert [one.sling_id for one in service.status().subscribers] == [edge.sling_id]
         for seconds in (1e-7, 0.999, 1e12):
             with pytest.raises(UsageError, match="1 second to 366 days"):
                 service.suspend(edge.queue_name, seconds)

@@ -117,6 +117,8 @@ def test_a_queue_is_cleared_only_when_a_person_says_so(
     code, lines = run("queues", "clear", "edge-2")
     question = f"! {DROP.question(packages='all 3 packages', publisher='author', subscriber='edge-2')} [y/N]: "
     assert (code, lines[-1]) == (1, f"{question}nothing was dropped")
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    assert "Drop the first package of author" in run("queues", "clear", "edge-2", "--first", 1)[1][-1]
     assert agent.subscribers["edge-2"].next_offset == 0
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     code, lines = run("queues", "clear", "edge-2", "--first", 2)
@@ -158,11 +160,21 @@ def test_what_became_of_a_command_can_be_asked_later(run: Any) -> None:
     assert run("queues", "command", "nobody's")[0] == 2
 
 
+def test_the_answer_to_a_command_is_found_at_an_agent_without_a_publisher(
+    run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = agent.suspend("edge-2", 60.0).id
+    known = replace(agent.status(), publishers=())
+    monkeypatch.setattr(agent, "status", lambda: known)
+    code, lines = run("queues", "command", name)
+    assert (code, [line.partition(":")[0] for line in lines]) == (0, ["edge-2"])
+
+
 @pytest.mark.parametrize(
     ("state", "wait", "ended"),
     [
-        ("sent", 5, (3, "edge-2: sent, no answer yet; the command is c-1")),
-        ("sent", 0, (0, "edge-2: sent, no answer yet; the command is c-1")),
+        ("sent", 5, (3, "edge-2: sent, stands elsewhere; the command is c-1")),
+        ("sent", 0, (0, "edge-2: sent, stands elsewhere; the command is c-1")),
         ("refused", 5, (1, "edge-2: refused: stands elsewhere")),
         ("done", 5, (0, "edge-2: 3 packages dropped, up to offset 2")),
     ],
@@ -179,6 +191,11 @@ def test_the_exit_code_says_whether_the_subscriber_did_it(
 def test_a_redriven_package_is_named_by_its_offset() -> None:
     done = CommandView("c-1", "redrive", "author", "edge-2", 7, "done", 1, "the package was imported")
     assert answer_text(done) == "edge-2: redriven, offset 7: the package was imported"
+
+
+def test_a_command_without_an_answer_is_named_by_its_id() -> None:
+    sent = CommandView("c-1", "clear", "author", "edge-2", 7)
+    assert answer_text(sent) == "edge-2: sent, no answer yet; the command is c-1"
 
 
 def test_a_clear_that_found_nothing_says_so() -> None:
@@ -460,6 +477,14 @@ def test_which_publisher_is_meant_must_be_clear(run: Any, agent: Client, monkeyp
     assert run("queues", "ls", "--publisher", "author")[0] == 0
 
 
+def test_the_only_publisher_of_an_agent_is_meant_whoever_else_publishes_on_its_journal(
+    run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = replace(agent.status(), publishers=(PublisherView("author", "idle"), PublisherView("elsewhere")))
+    monkeypatch.setattr(agent, "status", lambda: known)
+    assert run("publish", "/en")[0] == 0
+
+
 def test_documents_are_those_of_the_control_port(run: Any) -> None:
     _, lines = run("status", "-o", "json")
     document = json.loads("\n".join(lines))
@@ -506,7 +531,7 @@ def test_a_status_says_who_is_ready_and_why_not() -> None:
     assert shown(replace(view, dropped_subscribers=2))[4] == dropped
     lines = shown(view)
     assert lines[:4] == [
-        "journal    sqlite x   oldest 0   next 9   4.2 MB   kept without limit",
+        "journal    sqlite x   oldest 0   next 9   4.2 MB   kept without age limit",
         "publisher  author   queues blocked   last published 2.0 s ago   held back by 2.5 s",
         "publisher  b        nothing published lately",
         "discovery  1 message can't be understood: see mailboat journal verify",

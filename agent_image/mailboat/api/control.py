@@ -115,7 +115,7 @@ class Control(Protocol):
         ...
 
     def command(self, publisher: str | None, command_id: str) -> CommandView:
-        """Outcome of a command for a publisher's packages; None: of all. Raises: CommandMissingError."""
+        """Outcome of a command for a publisher's packages; None: of any. Raises: CommandMissingError."""
         ...
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:

@@ -42,7 +42,7 @@ def show_commands(
 def answer_text(one: CommandView) -> str:
     """Return the result of a command in one line."""
     if one.state == _SENT:
-        return f"{one.subscriber}: sent, no answer yet; the command is {one.id}"
+        return f"{one.subscriber}: sent, {one.message or 'no answer yet'}; the command is {one.id}"
     if one.state == _REFUSED:
         return f"{one.subscriber}: refused" + (f": {one.message}" if one.message else "")
     if one.verb in {"suspend", "resume"}:

@@ -75,7 +75,7 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
     """The subscribers that have a queue, for completion."""
     try:
         session = _session(context)
-        publisher = session.default_publisher(context.params.get("publisher"))
+        publisher = session.shown_publisher(context.params.get("publisher"))
         with session.control() as control:
             names = dict.fromkeys(queue.subscriber for queue in control.queues(publisher))
         return [name for name in names if name.startswith(incomplete)]

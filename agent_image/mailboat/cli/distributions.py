@@ -58,7 +58,7 @@ def get(
     publisher: PackagePublisherOption = None,
 ) -> None:
     """Show the outcome of a request at each subscriber: imported, pending, skipped, dropped, given up."""
-    name, clock = session.default_publisher(publisher), SystemClock()
+    name, clock = session.shown_publisher(publisher), SystemClock()
     with session.control() as control:
         (found,) = waited_for(control, name, [package], clock, wait or 0.0, clock.monotonic())
     session.show(Report(document_of(found), [found.package_id], lambda: list(_lines(found))))
@@ -77,7 +77,7 @@ def list_distributions(
     publisher: PackagePublisherOption = None,
 ) -> None:
     """List requests, newest first, with the number of subscribers that imported each."""
-    name = session.default_publisher(publisher)
+    name = session.shown_publisher(publisher)
     with session.control() as control:
         page = control.distributions(name, before, limit)
 

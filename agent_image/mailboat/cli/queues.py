@@ -59,7 +59,7 @@ app = command_group("queues")
 @remote_command
 def list_queues(session: Session, publisher: PackagePublisherOption = None) -> None:
     """List the queues of a publisher: one per subscriber, and its error queue if it has one."""
-    name = session.default_publisher(publisher)
+    name = session.shown_publisher(publisher)
     with session.control() as control:
         found = [queue for queue in control.queues(name) if queue.count or queue.state != _PASSIVE]
     session.show(
@@ -108,7 +108,7 @@ def show(
     publisher: PackagePublisherOption = None,
 ) -> None:
     """Show the packages in a queue, oldest first."""
-    name = session.default_publisher(publisher)
+    name = session.shown_publisher(publisher)
     with session.control() as control:
         page, items = _read(control, name, queue, start, limit)
     document = {
@@ -169,13 +169,15 @@ def clear(
     publisher: PackagePublisherOption = None,
 ) -> None:
     """Drop all packages in a queue of an editable subscriber."""
-    name = session.default_publisher(publisher)
+    name = session.shown_publisher(publisher)
     with session.control() as control:
         one = control.queue(name, queue, 0, 1).queue
         if not one.count:
             raise UsageError(f"the queue of {one.subscriber} is empty: there is nothing to drop")
         count = one.count if first is None else min(first, one.count)
-        what = "the package" if count == 1 else f"the first {count}" if count < one.count else f"all {count} packages"
+        what = "the package" if one.count == 1 else f"all {count} packages"
+        if count < one.count:
+            what = "the first package" if count == 1 else f"the first {count} packages"
         question = DROP.question(packages=what, publisher=name, subscriber=one.subscriber)
         ask(question, _NOTHING, is_sure=yes)
         answer = control.clear(name, queue, first, wait)
@@ -195,7 +197,7 @@ def remove(
     publisher: PackagePublisherOption = None,
 ) -> None:
     """Drop packages from the head of a queue, up to the last one named."""
-    name = session.default_publisher(publisher)
+    name = session.shown_publisher(publisher)
     with session.control() as control:
         ids = [_item_id(control, name, queue, text) for text in items]
         offsets = {parse_entry_id(identifier).offset for identifier in ids}
@@ -222,10 +224,8 @@ def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:
 def command(
     session: Session,
     command_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the command.")],
-    publisher: PackagePublisherOption = None,
 ) -> None:
     """Show the result of a command that was sent to a subscriber."""
-    name = session.default_publisher(publisher)
     with session.control() as control:
-        answer = control.command(name, command_id)
+        answer = control.command(None, command_id)
     show_commands(session, [answer], 0.0)

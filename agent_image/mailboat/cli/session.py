@@ -6,7 +6,7 @@ Independent of the command line's framework, so that a subscriber can start with
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import field
 from pathlib import Path
@@ -113,19 +113,33 @@ class Session(Frozen):
             yield client
 
     def default_publisher(self, given: str | None) -> str:
-        """Whose queues and packages a command means."""
+        """The publisher that a command publishes as."""
         if given is not None:
             return given
-        if self.url is None:
-            return self.home().config.publisher.name
+        return self.home().config.publisher.name if self.url is None else self._only_publisher()
+
+    def shown_publisher(self, given: str | None) -> str:
+        """The publisher whose queues and packages a command shows."""
+        if given is not None:
+            return given
+        if self.url is not None:
+            return self._only_publisher()
+        home = self.home()
+        names = {file.stem for file in home.publishers_path.glob("*.db")}
+        names |= {publisher.name for publisher in home.config.agents.publishers}
+        # of the configured one, where it is not among them, all queues would look empty
+        configured = home.config.publisher.name
+        return configured if configured in names or not names else _only_of(sorted(names))
+
+    def _only_publisher(self) -> str:
         with self.control() as control:
-            names = [publisher.name for publisher in control.status().publishers]
-        if len(names) == 1:
-            return names[0]
+            known = control.status().publishers
+        # others, without a state, are of other processes: the log names them
+        own = [publisher.name for publisher in known if publisher.state is not None]
+        names = own or [publisher.name for publisher in known]
         if not names:
             raise UsageError(f"the agent at {self.url} has no publisher", next_step="--publisher NAME")
-        shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
-        raise UsageError("which publisher is meant?", next_step=f"--publisher NAME, one of: {shown}")
+        return _only_of(names)
 
     def show(self, report: Report) -> None:
         """Print the result in the form that was asked for."""
@@ -138,6 +152,13 @@ class Session(Frozen):
             sys.stderr.flush()
         except OSError:
             leave_stream(sys.stderr)
+
+
+def _only_of(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+    raise UsageError("which publisher is meant?", next_step=f"--publisher NAME, one of: {shown}")
 
 
 class SharedOptions(NamedTuple):

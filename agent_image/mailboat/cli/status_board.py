@@ -204,7 +204,7 @@ def _lines(view: StatusView, now: datetime) -> list[str]:
     journal, kept = view.journal, view.journal.retention_seconds
     parts = [f"journal    {journal.description}", f"oldest {journal.earliest_offset}", f"next {journal.next_offset}"]
     parts += [] if journal.size_bytes is None else [bytes_text(journal.size_bytes)]
-    lines = ["   ".join([*parts, f"kept {'without limit' if kept is None else seconds_text(kept)}"])]
+    lines = ["   ".join([*parts, f"kept {'without age limit' if kept is None else seconds_text(kept)}"])]
     width = max((len(publisher.name) for publisher in view.publishers), default=0)
     for publisher in view.publishers:
         at = publisher.last_published_at

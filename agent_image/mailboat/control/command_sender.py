@@ -54,7 +54,7 @@ class CommandSender:
         self._answers = answers
         self._chance = random.SystemRandom()
         self._lock = threading.Lock()
-        self._remembered: OrderedDict[tuple[str, str], Command] = OrderedDict()
+        self._remembered: OrderedDict[str, Command] = OrderedDict()
 
     def clear(self, queue: SubscriberQueue, max_items: int | None) -> CommandView:
         """Command a subscriber to drop the first packages of a queue, or all that it holds now.
@@ -149,10 +149,13 @@ class CommandSender:
         return self._send([SuspendMessage(sling_id, name, suspended, until_ms, self._new_id(), now_ms)])[0]
 
     def find(self, publisher: str | None, command_id: str) -> CommandView:
-        """A sent command; reads the topic for one that is not known yet. Raises: CommandMissingError."""
+        """A sent command of a publisher; None: of any. Reads the topic for an unknown one.
+
+        Raises: CommandMissingError.
+        """
         with self._lock:
-            known = self._remembered.get((publisher or "", command_id))
-        return self._view(self._search(publisher, command_id) if known is None else known)
+            known = self._remembered.get(command_id)
+        return self._view(known if _is_command(known, publisher, command_id) else self._search(publisher, command_id))
 
     def current(self, sent: Sequence[CommandView]) -> list[CommandView]:
         """The same commands with the answers that are known by now."""
@@ -201,7 +204,7 @@ class CommandSender:
 
     def _remember(self, command: Command) -> None:
         with self._lock:
-            self._remembered[command.pub_agent_name or "", command.command_id or ""] = command
+            self._remembered[command.command_id or ""] = command
             if len(self._remembered) > MAX_REMEMBERED:
                 self._remembered.popitem(last=False)
 
@@ -232,4 +235,8 @@ def _offset_of(command: Command) -> int:
 
 
 def _is_command(message: Message | None, publisher: str | None, command_id: str) -> TypeGuard[Command]:
-    return isinstance(message, Command) and message.command_id == command_id and message.pub_agent_name == publisher
+    return (
+        isinstance(message, Command)
+        and message.command_id == command_id
+        and publisher in {None, message.pub_agent_name}
+    )

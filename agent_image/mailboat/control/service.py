@@ -45,7 +45,7 @@ from mailboat.control.subscriber_directory import (
     status_view,
 )
 from mailboat.errors import AgentMissingError, MailboatError, QueueNotClearableError
-from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.operations.journal_inspection import RecentPublishers
@@ -297,7 +297,7 @@ class ControlService:
         return self._answers_to([self._commands.resume(found.queue_name)], wait_seconds)[0]
 
     def forget(self, subscriber: str) -> ForgottenView:
-        return forget_subscriber(self._workspace, parse_agent_name(subscriber), self.jobs.forget_pool)
+        return forget_subscriber(self._workspace, subscriber, self.jobs.forget_pool)
 
     def _lag(self, one: SubscriberStatus, end: Offset, known: AbstractSet[AgentName]) -> int | None:
         """Packages that it has still to import; None before it has a position, or beyond the end of the log."""

@@ -401,7 +401,7 @@ def _is_held(state: str) -> bool:
 
 
 def forget_subscriber(
-    workspace: Workspace, name: AgentName, forget_pool: Callable[[AgentName, Collection[SlingId]], None]
+    workspace: Workspace, name: str, forget_pool: Callable[[AgentName, Collection[SlingId]], None]
 ) -> ForgottenView:
     """Remove a subscriber from the home's registry and from discovery; its target stays as it is.
 
@@ -409,38 +409,31 @@ def forget_subscriber(
 
     Args:
         workspace: The home, or what an agent runs in.
-        name: The subscriber.
+        name: The subscriber's, or that of its queue, which means one of several instances.
         forget_pool: Removes the queue of the shared pool of that name, if it is one of these instances.
 
     Raises:
         AgentMissingError: No subscriber of that name is known.
         UsageError: It runs; it would announce itself again.
     """
-    members = _members_of(workspace, name)
-    for member in members:
-        if member.is_running:
-            raise UsageError(
-                f"{name} is {member.state}: a running subscriber would announce itself again", next_step="stop it first"
-            )
+    members = directory_of(workspace).named(name)
+    agent = members[0].name
+    running = next((member for member in members if member.is_running), None)
+    if running is not None:
+        others = ", ".join(str(member.queue_name) for member in members if not member.is_running)
+        raise UsageError(
+            f"{agent} is {running.state}: a running subscriber would announce itself again",
+            next_step=f"stop it first, or name one that does not run: {others}" if others else "stop it first",
+        )
     instances = tuple(member.queue_name.sling_id for member in members if member.heard_ms is not None)
     # first: a subscriber that is no longer known cannot be forgotten again after a crash
-    forget_pool(name, [member.queue_name.sling_id for member in members])
+    forget_pool(agent, [member.queue_name.sling_id for member in members])
     for instance in instances:
-        _withdraw(workspace, instance, name)
-    was_registered = workspace.home.forget_subscriber(name)
+        _withdraw(workspace, instance, agent)
+    is_ours = any(member.registered_target is not None for member in members)
+    was_registered = is_ours and workspace.home.forget_subscriber(agent)
     target = next((member.target for member in members if member.target is not None), None)
-    return ForgottenView(name, was_registered, instances, target)
-
-
-def _members_of(workspace: Workspace, name: AgentName) -> Sequence[SubscriberStatus]:
-    """The subscriber, in each instance that it announced itself from."""
-    members = directory_of(workspace).members()
-    found = [member for member in members if member.name == name]
-    if not found:
-        raise AgentMissingError(
-            f"no subscriber {name} is known", known=", ".join(member.name for member in members) or "none"
-        )
-    return found
+    return ForgottenView(agent, was_registered, instances, target)
 
 
 def _withdraw(workspace: Workspace, instance: SlingId, name: AgentName) -> None:

@@ -22,7 +22,7 @@ export function storage(app) {
 function topics({ journal, topics: found }) {
   const rows = found.map((topic) => ({ key: topic.role, cells: [topic.role, h("span", { class: "mono" }, topic.name), number(topic.earliest_offset), number(topic.next_offset), number(topic.next_offset - topic.earliest_offset)] }));
   const kept = journal.retention_seconds;
-  return [h("dl", null, fact("Kept by", journal.description), journal.size_bytes === null ? null : fact("Size", bytes(journal.size_bytes)), fact("Retention", kept === null ? "without limit" : duration(kept))),
+  return [h("dl", null, fact("Kept by", journal.description), journal.size_bytes === null ? null : fact("Size", bytes(journal.size_bytes)), fact("Retention", kept === null ? "without age limit" : duration(kept))),
     table("Topics", [["Role", ""], ["Topic", "wide"], ["Oldest offset", "n"], ["Next offset", "n"], ["Records", "n"]], rows, "No topic exists yet.")];
 }
 

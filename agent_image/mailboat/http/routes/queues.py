@@ -134,7 +134,7 @@ async def show_command(publisher: PublisherName, command_id: CommandId, ports: P
     "/commands/{command_id}", **operation(Verb.VIEW, "Get a command", example=COMMAND, also=(404,))
 )
 async def show_subscriber_command(command_id: CommandId, ports: Ports, wait: CallerWait) -> CommandView:
-    """A command that is about packages of all publishers: `suspend`, `resume`."""
+    """A command for packages of any publisher, or of all: `suspend`, `resume`."""
     return await settled(ports, lambda: ports.control.command(None, command_id), is_answered, wait)
 
 

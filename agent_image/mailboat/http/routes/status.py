@@ -144,7 +144,7 @@ async def resume_subscriber(
 @router.delete(
     "/subscribers/{subscriber}", **operation(Verb.ADMIN, "Forget a subscriber", example=FORGOTTEN, also=(404,))
 )
-async def forget_subscriber(subscriber: SubscriberNameText, ports: Ports, call: CurrentCall) -> ForgottenView:
+async def forget_subscriber(subscriber: QueueNameText, ports: Ports, call: CurrentCall) -> ForgottenView:
     """Deregister a subscriber permanently; retention and queues stop accounting for it. Its content stays.
 
     One that runs is refused (400): it would announce itself again.
