@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 from mailboat.api.client import ANSWER_SECONDS, HttpControl
+from mailboat.api.problems import problem_of
 from mailboat.api.stream_events import StreamEvent, encode_event
-from mailboat.errors import AgentDefectError, AgentUnreachableError, UsageError
-from mailboat.testing.clocks import ManualClock
+from mailboat.errors import AgentDefectError, AgentUnreachableError, ThrottledError, UsageError
+from mailboat.testing.clocks import ManualClock, SkippingClock
 
 
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"journal": 5}', b""])
@@ -22,6 +23,30 @@ def test_an_answer_that_is_no_document_of_an_agent_is_told_as_such(content: byte
         pytest.raises(AgentDefectError, match=r"unexpected response from http://agent\.example"),
     ):
         client.status()
+
+
+def throttled(seconds: float) -> httpx2.Response:
+    problem = problem_of(ThrottledError("this caller exceeds its request rate", retry_after_seconds=seconds))
+    return httpx2.Response(problem.status, json=problem.document())
+
+
+def test_a_short_pause_of_the_request_rate_is_waited_out() -> None:
+    answers = iter([throttled(0.02), throttled(0.02), httpx2.Response(200, content=b"[]")])
+    transport, clock = httpx2.MockTransport(lambda _: next(answers)), SkippingClock()
+    with HttpControl("http://agent.example", clock=clock, transport=transport) as client:
+        assert client.queues("author") == []
+    assert clock.monotonic() == pytest.approx(1000.04)
+
+
+def test_a_longer_pause_is_left_to_the_caller_and_a_short_one_without_an_end_too() -> None:
+    for seconds, waited in ((7.5, 0.0), (0.5, ANSWER_SECONDS)):
+        transport, clock = httpx2.MockTransport(lambda _, seconds=seconds: throttled(seconds)), SkippingClock()
+        with (
+            HttpControl("http://agent.example", clock=clock, transport=transport) as client,
+            pytest.raises(ThrottledError),
+        ):
+            client.status()
+        assert clock.monotonic() == pytest.approx(1000.0 + waited)
 
 
 def test_answer_that_does_not_end_is_given_up_at_a_size(monkeypatch: pytest.MonkeyPatch) -> None:

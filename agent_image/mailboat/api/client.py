@@ -1,13 +1,14 @@
 """The control API over HTTP from a thread: what `mailboat --url …` talks to an agent with.
 
-The client never retries: a `RetryableError` says when the agent may be asked again, and the caller decides. Safe to use
-from several threads.
+The client keeps to the rate of requests that the agent allows, and never retries anything else: a `RetryableError` says
+when the agent may be asked again, and the caller decides. Safe to use from several threads.
 """
 
 from __future__ import annotations
 
 import re
 import ssl
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -24,13 +25,16 @@ from mailboat.api.orders import LONGEST_WAIT_SECONDS, ChangeOrder
 from mailboat.api.records import BuildView, CommandView, DistributionView, JournalDocument, QueueView, TopicView
 from mailboat.api.stream_events import MEDIA_TYPE, StreamEvent, lines_of, read_events
 from mailboat.clock import Clock, Deadline, SystemClock
-from mailboat.errors import AgentDefectError, AgentUnreachableError, MailboatError, UsageError
+from mailboat.errors import AgentDefectError, AgentUnreachableError, MailboatError, ThrottledError, UsageError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 """Time for an answer, in addition to the wait that was asked for: a throttled request is delayed for some seconds."""
+
+_RATE_PAUSE_SECONDS: Final = 1.0
+"""A shorter pause is that of the rate of requests, which a command exceeds that waits for hundreds of packages."""
 
 SILENCE_SECONDS: Final = 45.0
 """An event stream that is silent for longer is broken: the agent sends a heartbeat every 15 seconds."""
@@ -202,7 +206,18 @@ class HttpControl(HttpOperations):
         return read_answer(operation, self._send(operation)[1], self.url)
 
     def _send(self, operation: Operation[T]) -> tuple[httpx2.Response, bytes]:
-        """The answer and its body."""
+        """The answer and its body, within the rate that the agent allows."""
+        patience = Deadline(self._clock, ANSWER_SECONDS)
+        while True:
+            try:
+                return self._send_once(operation)
+            except ThrottledError as error:
+                pause = error.retry_after_seconds
+                if pause is None or pause >= _RATE_PAUSE_SECONDS or patience.is_over():
+                    raise
+                self._clock.wait(threading.Event(), pause)
+
+    def _send_once(self, operation: Operation[T]) -> tuple[httpx2.Response, bytes]:
         seconds = ANSWER_SECONDS if operation.answer_seconds is None else operation.answer_seconds
         seconds += operation.wait_seconds
         deadline = Deadline(self._clock, seconds)
