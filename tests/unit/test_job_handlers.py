@@ -219,16 +219,19 @@ def test_progress_and_log_are_reported_together() -> None:
     assert decode_progress(call.progress) == AttemptProgress(3, 3, ("at a", "at b", "at c"))
 
 
-def test_track_ends_when_a_stop_is_requested() -> None:
-    call = call_of(b"1")
-    context = JobContext(call, WorkerPorts(SystemClock(), Published()))
-    seen = []
-    for number in context.track(iter(range(10)), total=10):
-        seen.append(number)
-        if number == 2:
-            call.stop()
+def test_track_ends_the_handler_when_a_stop_is_requested() -> None:
+    handlers, call, seen = JobHandlers(), call_of(b"1"), list[int]()
+
+    @handlers.job("a")
+    def handle(_: int, context: JobContext) -> None:
+        for number in context.track(iter(range(10)), total=10):
+            seen.append(number)
+            if number == 2:
+                call.stop()
+        seen.append(100)  # as if all were done
+
+    assert run(handlers, call) == Result(AttemptOutcome.SNOOZE, "stopped after 3 of 10 steps", 0.0)
     assert seen == [0, 1, 2]
-    assert context.stopping
 
 
 def test_a_report_is_bounded_and_keeps_the_last_lines() -> None:

@@ -30,6 +30,10 @@ class JobCompletedError(UsageError):
     """The job was completed before. The first result counts."""
 
 
+class _StoppedError(Exception):
+    """A handler was asked to stop, and has steps left."""
+
+
 class Publish(Protocol):
     """Publishes content for a job. The same request id publishes once."""
 
@@ -121,14 +125,17 @@ class JobContext:
             self._report(self._progress._replace(done=max(0, min(done, total)), total=max(0, total)))
 
     def track(self, items: Iterable[T], total: int | None = None) -> Iterator[T]:
-        """Yield the items and count each as a step, until a stop is requested. A generator needs `total`."""
+        """Yield the items and count each as a step. A generator needs `total`.
+
+        A requested stop ends the handler here, by an exception: what follows the loop would take a part for all of it.
+        """
         if total is None:
             items = items if isinstance(items, Collection) else list(items)
             total = len(items)
         self.progress(0, total)
         for done, item in enumerate(items, 1):
             if self.stopping:
-                return
+                raise _StoppedError(f"stopped after {done - 1} of {total} steps")
             yield item
             self.progress(done, total)
 
@@ -257,6 +264,8 @@ def _caller(
             returned = function(data if is_merged else data[0], JobContext(call, ports))
         except EffectExistsError:
             return Result()
+        except _StoppedError as error:
+            returned = Result(AttemptOutcome.SNOOZE, str(error), 0.0)
         except Exception as error:  # whatever the user's function raises is its outcome, or goes on to the worker
             if not _ends_job(error, retry_exceptions=retry_exceptions):
                 raise
