@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,7 @@ def test_without_pyspark_the_extra_is_named(boat: Any, site: Path, monkeypatch: 
     ran = boat.run("bulk", "build", site)
     assert ran.code == 2
     assert "SparkMissing" in ran.err
-    assert 'next  pip install "mailboat[spark]"' in ran.err
+    assert f"next  {sys.executable} -m pip install 'mailboat[spark]'\n" in ran.err
 
 
 @pytest.mark.parametrize(

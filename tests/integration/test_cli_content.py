@@ -85,8 +85,10 @@ def test_equal_content_has_one_digest_wherever_it_is(boat: Any, site: Path, tmp_
 def test_only_what_is_there_has_a_digest(new_boat: Any, site: Path, tmp_path: Path) -> None:
     ran = new_boat.run("content", "digest", site, "/nope")
     assert (ran.code, ran.out, f"error: SourceMissing: {site} has no /nope" in ran.err) == (2, "", True)
-    (tmp_path / "empty").mkdir()
-    assert len(new_boat.do("content", "digest", tmp_path / "empty").out.strip()) == 64
+    (tmp_path / "my site").mkdir()
+    assert len(new_boat.do("content", "digest", tmp_path / "my site").out.strip()) == 64
+    ran = new_boat.run("content", "digest", tmp_path / "my site", "/nope")
+    assert f"  next  mailboat content ls '{tmp_path / 'my site'}'\n" in ran.err
 
 
 def test_differences_left_out_are_told(new_boat: Any, site: Path, tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def test_a_client_library_that_is_not_installed_is_found(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     (problem,) = problems_of(home_of(tmp_path, **document))
-    assert problem.next_step == f'pip install "mailboat[{extra}]"'
+    assert problem.next_step == f"{sys.executable} -m pip install 'mailboat[{extra}]'"
 
 
 def test_a_journal_that_was_lost_is_not_made_again(tmp_path: Path) -> None:

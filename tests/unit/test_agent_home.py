@@ -53,6 +53,12 @@ def test_a_missing_home_says_how_to_make_one(tmp_path: Path) -> None:
     assert caught.value.next_step == f"mailboat --home {tmp_path / 'none'} init"
 
 
+def test_a_next_step_can_be_pasted_also_with_a_space_in_the_path(tmp_path: Path) -> None:
+    with pytest.raises(HomeMissingError) as caught:
+        Home(tmp_path / "my boat")
+    assert caught.value.next_step == f"mailboat --home '{tmp_path / 'my boat'}' init"
+
+
 def test_large_packages_wait_on_the_disk_of_the_home(home: Home) -> None:
     with Workspace(home) as workspace:
         settings = subscriber_settings(workspace, Subscription(AgentName("edge"), "files:edge"))

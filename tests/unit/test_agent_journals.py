@@ -102,7 +102,7 @@ def test_a_missing_client_library_is_named_with_what_to_install(folder: Path, mo
     home = Home(folder, decode_config({"journal": {"kafka": {"bootstrap_servers": BROKERS}}}))
     with pytest.raises(ClientMissingError) as missing:
         open_journal(home, SystemClock())
-    assert missing.value.next_step == 'pip install "mailboat[kafka]"'
+    assert missing.value.next_step == f"{sys.executable} -m pip install 'mailboat[kafka]'"
 
 
 def test_topics_are_kept_as_fits_what_they_carry() -> None:

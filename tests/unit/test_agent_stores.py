@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -130,4 +131,4 @@ def test_a_missing_client_library_says_what_to_install(home: Home, monkeypatch: 
     monkeypatch.setattr(builtins, "__import__", without_boto)
     with pytest.raises(ClientMissingError) as caught:
         open_blobs(with_bucket(home), SystemClock())
-    assert caught.value.next_step == 'pip install "mailboat[s3]"'
+    assert caught.value.next_step == f"{sys.executable} -m pip install 'mailboat[s3]'"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mailboat.api.records import QueueView, SubscriberStatusView
 from mailboat.clock import Clock, Deadline, milliseconds_now, milliseconds_of
 from mailboat.composition.configured_jobs import job_rules
+from mailboat.composition.environment import pip_command
 from mailboat.composition.event_receivers import event_filter, mail_sender, receiver_mistakes, webhook_sender
 from mailboat.config.decoder import ConfigInvalidError, invalid_config
 from mailboat.config.receivers import EventFilterConfig
@@ -203,7 +204,7 @@ class Observability:
         except ImportError as error:
             raise ConfigInvalidError(
                 "tracing.otlp_endpoint needs OpenTelemetry, which is not installed",
-                next_step="pip install 'mailboat[tracing]', or leave the key out",
+                next_step=f"{pip_command('mailboat[tracing]')}   (or leave the key out)",
                 key="tracing.otlp_endpoint",
             ) from error
         tracer = otlp_tracer("mailboat", endpoint)

@@ -23,7 +23,7 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.options import PublisherOption, SourceArgument, command, content_paths, remote_command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
-from mailboat.composition.environment import variable
+from mailboat.composition.environment import pip_command, variable
 from mailboat.composition.home import Home, configured_home
 from mailboat.composition.source_openers import absolute_source, open_source
 from mailboat.composition.workspace import Workspace, prepare
@@ -248,9 +248,7 @@ def _spark_installed() -> Iterator[None]:
             warnings.simplefilter("ignore")  # users cannot correct what PySpark's imports warn of
             yield
     except ImportError as error:
-        raise SparkMissingError(
-            f"bulk builds need Spark: {error}", next_step='pip install "mailboat[spark]"'
-        ) from error
+        raise SparkMissingError(f"bulk builds need Spark: {error}", next_step=pip_command("mailboat[spark]")) from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from contextlib import closing
@@ -84,7 +85,7 @@ def cat(session: Session, location: LocationArgument, path: PathArgument = "/") 
     with closing(open_source(location)) as source:
         node = source.node(where)
         if node is None:
-            raise SourceMissingError(f"{location} has no {where}", next_step=f"mailboat content ls {location}")
+            raise SourceMissingError(f"{location} has no {where}", next_step=_listing(location))
         data = node.data if node.is_plain_file and session.output is Output.TABLE else None
         if data is None:
             session.show(_node_report(node))
@@ -128,10 +129,14 @@ def digest(session: Session, location: LocationArgument, path: PathArgument = "/
     (root,) = content_paths([path])
     with closing(open_source(location)) as source:
         if not _holds(source, root):
-            raise SourceMissingError(f"{location} has no {root}", next_step=f"mailboat content ls {location}")
+            raise SourceMissingError(f"{location} has no {root}", next_step=_listing(location))
         found = source_digest(source, root)
     document = {"location": location, "path": root, "digest": found.hex()}
     session.show(Report(document, [found.hex()], lambda: [found.hex()]))
+
+
+def _listing(location: str) -> str:
+    return f"mailboat content ls {shlex.quote(location)}"
 
 
 def _holds(source: Source, root: NodePath) -> bool:
@@ -154,7 +159,7 @@ def diff(
         raise UsageError("a tree is compared with itself")
     with closing(open_source(left)) as one, closing(open_source(right)) as other:
         if not (_holds(one, root) or _holds(other, root)):
-            raise SourceMissingError(f"neither {left} nor {right} has {root}", next_step=f"mailboat content ls {left}")
+            raise SourceMissingError(f"neither {left} nor {right} has {root}", next_step=_listing(left))
         found = list(islice(differences(one, other, root), limit + 1))
     shown, is_complete = found[:limit], len(found) <= limit
     rows = [

@@ -10,12 +10,13 @@ from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
-from mailboat.composition.home import create_home, home_without_journal
+from mailboat.composition.home import create_home, home_command, home_without_journal
 from mailboat.composition.places import check_folder_place
 from mailboat.composition.workspace import initialise
 from mailboat.config.document import Config
 from mailboat.config.documentation import commented_yaml
 from mailboat.config.storage import JournalConfig, KafkaConfig
+from mailboat.errors import MailboatError, UsageError
 
 app = PagedTyper()
 
@@ -37,6 +38,8 @@ def init(
     ] = None,
 ) -> None:
     """Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments."""
+    if new_journal and kafka is not None:
+        raise UsageError("--new-journal keeps the configuration of the home, and so its kind of journal: omit --kafka")
     config = Config()
     if kafka is not None:
         brokers = tuple(broker.strip() for broker in kafka.split(",") if broker.strip())
@@ -47,8 +50,15 @@ def init(
 
     check_folder_place(session.home_path)
     home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)
-    with initialise(home) as workspace:
-        journal = workspace.journal.description
+    try:
+        with initialise(home) as workspace:
+            journal = workspace.journal.description
+    except MailboatError as error:
+        if kafka is not None:  # another `init` would find a home
+            later = f"to go on, also with other brokers in {home.config_file}:"
+            steps = error.next_step, later, home_command(home.path, "journal ensure")
+            error.advise("\n".join(filter(None, steps)))
+        raise
     s3 = home.config.blobs.s3
     # a bucket by its name alone: its credentials need not be here yet
     blobs = str(home.blobs_path) if s3 is None else f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ def snapshot(
     if session.url is not None:
         raise UsageError(
             f"the agent at {session.url} stores snapshots in its blob store only",
-            next_step=f"mailboat --url {session.url} content snapshot {target} blob:NAME",
+            next_step=f"mailboat --url {session.url} content snapshot {shlex.quote(target)} blob:NAME",
         )
     file = Path(place)
     check_file_place(file)

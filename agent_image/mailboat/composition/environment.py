@@ -6,6 +6,8 @@ Options of the command line win over the environment, the environment wins over 
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -69,6 +71,23 @@ def _expanded(text: str) -> Path | None:
 def current_settings() -> Settings:
     """The settings of this process."""
     return settings_from(os.environ)
+
+
+def check_encoding(encoding: str) -> None:
+    """Refuse a locale that reads names of files as other than UTF-8: `ä` would be published as `Ã¤`.
+
+    Raises: UsageError.
+    """
+    if encoding != "utf-8":
+        raise UsageError(
+            f"the locale has names of files in {encoding}, and content has them in UTF-8",
+            next_step="set LC_ALL=C.UTF-8 or PYTHONUTF8=1",
+        )
+
+
+def pip_command(requirement: str) -> str:
+    """The command that installs something for this Python, whichever `pip` the shell would find."""
+    return f"{shlex.quote(sys.executable)} -m pip install {shlex.quote(requirement)}"
 
 
 def variable(name: str) -> str | None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -167,7 +168,7 @@ class Home:
         if not self.is_made:
             raise HomeMissingError(
                 f"{self.path} has a configuration, but no home was created from it",
-                next_step=f"mailboat --home {self.path} init",
+                next_step=home_command(self.path, "init"),
                 home=self.path.absolute(),
             )
         text = _read_text(self.path / INSTANCE_FILE).strip()
@@ -244,7 +245,7 @@ def create_home(path: Path, config: Config) -> Home:
     if has_own or (path / NOTE_FILE).exists():
         home = Home(path)
         is_whole = home.config.journal.kafka is not None or home.journal_path.exists()
-        step = _command(path, "status" if is_whole else "init --new-journal")
+        step = home_command(path, "status" if is_whole else "init --new-journal")
         raise HomeExistsError(f"{path} is a Mailboat home already", next_step=step, home=path.absolute())
     make_folders(path)
     make_identity(path)
@@ -286,15 +287,15 @@ def _noted_config_file(path: Path) -> Path:
         message, step = f"{path} was run with the configuration {file}, which is gone", f"put it back, or change {note}"
     elif (path / INSTANCE_FILE).is_file():
         message = f"{path} holds the state of agents whose configuration is elsewhere, and no note of where"
-        step = f"mailboat --home {path} agent run --config FILE"
+        step = home_command(path, "agent run --config FILE")
     else:
-        message, step = f"there is no Mailboat home at {path}", _command(path, "init")
+        message, step = f"there is no Mailboat home at {path}", home_command(path, "init")
     raise HomeMissingError(message, next_step=step, home=path.absolute())
 
 
-def _command(path: Path, command: str) -> str:
-    """A command on a home; the default one needs no option."""
-    return " ".join(["mailboat", *([] if path == DEFAULT_HOME else ["--home", str(path)]), command])
+def home_command(path: Path, command: str) -> str:
+    """A command on a home, to be pasted; the default one needs no option."""
+    return " ".join(["mailboat", *([] if path == DEFAULT_HOME else ["--home", shlex.quote(str(path))]), command])
 
 
 def make_folders(path: Path) -> None:
@@ -333,7 +334,7 @@ def home_without_journal(path: Path) -> Home:
     if home.config.journal.kafka is not None:
         raise HomeExistsError(
             f"the journal of {path} is on Kafka, where topics are recreated instead of journals",
-            next_step=f"mailboat --home {path} journal ensure",
+            next_step=home_command(path, "journal ensure"),
             home=path.absolute(),
         )
     for suffix in ("", "-wal", "-shm", "-journal"):

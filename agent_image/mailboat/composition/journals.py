@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mailboat.clock import Clock
+from mailboat.composition.environment import pip_command
+from mailboat.composition.home import home_command
 from mailboat.composition.kafka_login import kafka_settings
 from mailboat.composition.places import check_folder_place
 from mailboat.config.storage import KafkaConfig
@@ -48,9 +50,10 @@ def _open_file(home: Home, clock: Clock) -> Journal:
         return SqliteJournal(home.journal_path, clock)
     except JournalMissingError as error:
         if not home.is_made:
-            error.advise(f"mailboat --home {home.path} init")
+            error.advise(home_command(home.path, "init"))
             raise
-        error.advise(f"put the journal back, or, when it is lost:\nmailboat --home {home.path} init --new-journal")
+        lost = home_command(home.path, "init --new-journal")
+        error.advise(f"put the journal back, or, when it is lost:\n{lost}")
         raise
 
 
@@ -60,6 +63,6 @@ def _open_kafka(home: Home, kafka: KafkaConfig, clock: Clock) -> Journal:
     except ImportError as error:
         raise ClientMissingError(
             "the configuration names Kafka brokers, but the client library confluent-kafka is not installed",
-            next_step='pip install "mailboat[kafka]"',
+            next_step=pip_command("mailboat[kafka]"),
         ) from error
     return KafkaJournal(kafka_settings(kafka, home.path), clock)

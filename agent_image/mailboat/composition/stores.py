@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.clock import Clock
-from mailboat.composition.environment import expanded_path
+from mailboat.composition.environment import expanded_path, pip_command
 from mailboat.composition.journals import ClientMissingError
 from mailboat.composition.places import check_folder_place
 from mailboat.config.decoder import ConfigInvalidError
@@ -52,7 +52,7 @@ def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobS
         except ImportError as error:
             raise ClientMissingError(
                 "the configuration names an S3 bucket, but the client library boto3 is not installed",
-                next_step='pip install "mailboat[s3]"',
+                next_step=pip_command("mailboat[s3]"),
             ) from error
         return open_bucket(s3, home.path, clock, user)
 

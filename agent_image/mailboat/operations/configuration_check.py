@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from mailboat.composition.configured_jobs import checked_rule
 from mailboat.composition.credentials import read_secret
+from mailboat.composition.environment import pip_command
 from mailboat.composition.event_receivers import receiver_mistakes
 from mailboat.composition.home import Home, line_of
 from mailboat.composition.kafka_login import kafka_settings
@@ -186,7 +187,7 @@ def _client_problems(config: Config) -> Iterator[Mistake]:
     ):
         if is_needed and not _is_installed(module):
             text = f"needs a client library that is not installed: the extra {extra}"
-            yield Mistake(key, text, f'pip install "mailboat[{extra}]"')
+            yield Mistake(key, text, pip_command(f"mailboat[{extra}]"))
 
 
 def _is_installed(module: str) -> bool:

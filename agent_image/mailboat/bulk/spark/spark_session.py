@@ -25,6 +25,7 @@ from mailboat.bulk.spark.history import PackageHistory, StatusHistory
 from mailboat.bulk.spark.node_table import MailboatFormat
 from mailboat.bulk.spark.queue_table import QueueTable
 from mailboat.bulk.spark.spark_errors import SparkMissingError, SparkUnavailableError, is_of_spark
+from mailboat.composition.environment import pip_command
 from mailboat.errors import MailboatError, UsageError
 
 JAVA_END_SECONDS: Final = 20.0
@@ -119,7 +120,7 @@ def check_version(version: str) -> None:
     found = tuple(int(part) for part in re.findall(r"[0-9]+", version)[: len(LOWEST_VERSION)])
     if found < LOWEST_VERSION:
         raise SparkMissingError(
-            f"PySpark {version} is too old: {lowest} or newer is needed", next_step=f'pip install "pyspark>={lowest}"'
+            f"PySpark {version} is too old: {lowest} or newer is needed", next_step=pip_command(f"pyspark>={lowest}")
         )
 
 
