@@ -258,8 +258,8 @@ class JournalMissingError(UsageError):
 class JournalCorruptError(StopError):
     """The journal's file is damaged, lacks records, or is not a journal. Mailboat refuses to use it.
 
-    Keep the file for a repair (`sqlite3 journal.db .recover`). Restore a copy; or create a new journal
-    (`mailboat init`) and restore targets from snapshots.
+    Move `journal.db*` away for a repair (`sqlite3 journal.db .recover`). Restore a copy; or run
+    `mailboat init --new-journal`: its subscribers need new targets, and all content must be published again.
     """
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from mailboat.agent.subscriber_process import ExternalParts, SubscriberProcess, 
 from mailboat.api.job_views import JobDetailView
 from mailboat.api.records import StatusView
 from mailboat.composition.configured_roots import configured_roots
+from mailboat.composition.environment import check_encoding
 from mailboat.composition.home import create_home
 from mailboat.composition.places import absolute_target
 from mailboat.composition.source_openers import open_source
@@ -200,8 +202,9 @@ def open_mailboat(path: Place, *, create: bool = False) -> Mailboat:
         path: Its folder, as for `mailboat --home`.
         create: Create it if it does not exist, as `mailboat init` does.
 
-    Raises: HomeMissingError, ConfigInvalidError.
+    Raises: HomeMissingError, ConfigInvalidError; UsageError in a locale that is not UTF-8.
     """
+    check_encoding(sys.getfilesystemencoding())
     folder = Path(path)
     if create and not (folder.is_dir() and any(folder.iterdir())):
         return Mailboat(initialise(create_home(folder, Config())))

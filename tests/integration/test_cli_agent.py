@@ -302,6 +302,9 @@ def test_a_configuration_is_checked_without_starting_anything(write: Any, site: 
     empty = write("four", {})
     for refused in (mailboat("agent", "run", "--config", empty), mailboat("config", "check", empty)):
         assert (refused.returncode, "there is nothing to run" in refused.stderr) == (2, True)
+    broken = mailboat("config", "check", file.rename(file.with_name("a\nb.yaml")))
+    assert broken.stdout.splitlines()[0] == good.stdout.splitlines()[0].replace("agent.yaml", "a\\nb.yaml")
+    assert yaml.safe_load(broken.stdout) == yaml.safe_load(good.stdout)
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_stream_needs_the_verb_view(control: FakeControl, serve: Any, tmp_path: 
 def test_command_prints_the_events_of_a_home(command_line: Any, tmp_path: Path) -> None:
     line = command_line(tmp_path / "home")
     line.do("init")
-    assert "journal     offsets 0 to 0" in line.do("events").out
+    assert "journal     oldest 0, next 0" in line.do("events").out
     assert json.loads(line.do("events", "-o", "json").out)["type"] == "snapshot"
 
 
@@ -282,6 +282,6 @@ def test_command_prints_a_line_again_only_when_it_says_something_else() -> None:
     ]
     shown = dict[str, str]()
     lines = [list(news_of(StreamEvent("", EventType(kind), data), shown)) for kind, data in events]
-    present = ["journal     offsets 0 to 3", "subscriber  edge: current, lag 0"]
+    present = ["journal     oldest 0, next 3", "subscriber  edge: current, lag 0"]
     assert lines[:5] == [present, [], [], ["subscriber  edge: current, lag 1"], ["subscriber  edge: current, lag 0"]]
     assert lines[5][1:] == present

@@ -18,8 +18,9 @@ from mailboat.api.problems import import_all_modules
 from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.explain import explanations, nearest_name
 from mailboat.cli.help_page import COMMANDS, EXAMPLES, TOPICS, summary_of_command
-from mailboat.cli.main import _open_closed_streams, main
+from mailboat.cli.main import main, open_closed_streams
 from mailboat.cli.program import build_app
+from mailboat.errors import JournalUnavailableError
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION: Any = typer.main.get_command(build_app())
@@ -228,7 +229,7 @@ def test_a_failure_of_the_system_about_a_place_is_named(
 def test_streams_that_the_caller_closed_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("stdin", "stdout", "stderr"):  # `mailboat … <&- >&- 2>&-`
         monkeypatch.setattr(sys, name, None)
-    _open_closed_streams()
+    open_closed_streams()
     opened = [sys.stdin, sys.stdout, sys.stderr]
     monkeypatch.undo()
     assert (opened[0].read(), opened[0].isatty(), opened[1].write("x"), opened[2].write("x")) == ("", False, 1, 1)
@@ -240,6 +241,32 @@ def test_argument_that_is_no_text_is_named(capsys: pytest.CaptureFixture[str]) -
     words = ["--url", "http://127.0.0.1:1", "distributions", "get", "\udcff", "--publisher", "author"]
     assert main(words) == 2
     assert "the argument '\\udcff' is not text in UTF-8" in capsys.readouterr().err
+
+
+def test_brokers_that_do_not_answer_an_init_leave_a_way_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise JournalUnavailableError("no broker answers", next_step="check that the brokers run")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mailboat.cli.init.initialise", fail)
+    assert main(["init", "--kafka", "typo:9092"]) == 75
+    assert capsys.readouterr().err.splitlines()[-3:] == [
+        "  next  check that the brokers run",
+        "        to go on, also with other brokers in .mailboat/mailboat.yaml:",
+        "        mailboat journal ensure",
+    ]
+
+
+def test_a_locale_that_reads_names_of_files_wrongly_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "iso8859-1")
+    assert main(["explain", "Usage"]) == 2
+    shown = capsys.readouterr().err
+    assert "error: Usage: the locale has names of files in iso8859-1, and content has them in UTF-8\n" in shown
+    assert "  next  set LC_ALL=C.UTF-8 or PYTHONUTF8=1\n" in shown
 
 
 @pytest.mark.parametrize("name", ["JournalTrimmed", "journaltrimmed", "JournalTrimmedError"])

@@ -10,6 +10,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.cli import fast_path
+from mailboat.cli.main import main
 from mailboat.cli.output import Output
 from mailboat.cli.program import build_app
 
@@ -62,6 +63,17 @@ def test_the_usual_options_take_the_short_way() -> None:
     read = fast_path.read_subscribe([*words, "--until", "caught-up", "--verbose"])
     expected = {"--home": Path("h"), "name": "web", "--into": "files:x", "--follow": ("a", "b")}
     assert read == {**expected, "--until": "caught-up", "--verbose": True}
+
+
+@pytest.mark.parametrize("words", [("subscribe", "web"), ("subscribe", "web", "--verbose")])
+def test_the_short_way_prints_a_trace_only_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert "error: HomeMissing: there is no Mailboat home at .mailboat\n" in shown
+    assert ("Traceback" in shown) is ("--verbose" in words)
 
 
 @pytest.mark.parametrize(

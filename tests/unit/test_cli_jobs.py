@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mailboat.api.job_views import JobQueueView, JobScheduleView, JobStateView, JobView
+from mailboat.api.job_control import JobFilter
+from mailboat.api.job_views import JobPage, JobQueueView, JobScheduleView, JobStateView, JobView
 from mailboat.cli.jobs import _queue_row, _row, _when, parse_time_ms
 from mailboat.cli.main import main
 from mailboat.cli.options import duration_text, parse_duration_ms
@@ -40,6 +41,10 @@ class Jobs:
     def queues(self) -> Sequence[JobQueueView]:
         return ()
 
+    def list_jobs(self, wanted: JobFilter, page: str | None, max_items: int) -> JobPage:
+        assert (wanted, page) == (JobFilter(None, None, None, (), None), None)
+        return JobPage(tuple(JobView(f"{number}-0", "a", "q", "queued", 0) for number in range(max_items)), "more")
+
     def clear(self, queue: str) -> None:
         raise JournalUnavailableError(f"asked to clear {queue}")
 
@@ -68,6 +73,13 @@ def test_jobs_before_a_failed_batch_are_printed(agent: Any, capsys: pytest.Captu
     assert main(["--url", URL, "jobs", "remove", *ids, "-o", "name"]) == 2
     printed = capsys.readouterr()
     assert (printed.out.splitlines(), "JobMissing" in printed.err) == (ids[:MAX_BATCH], True)
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("form", ["table", "name", "json"])
+def test_a_list_of_jobs_that_is_not_all_says_so_in_each_form(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--url", URL, "jobs", "ls", "--limit", "2", "-o", form]) == 0
+    assert capsys.readouterr().err == "there are more jobs; see --limit\n"
 
 
 def test_unknown_queue_is_not_asked_about(agent: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mailboat.cli.help_page import COMMANDS
-from mailboat.cli.kubectl import REMOTE_COMMANDS, ask, decide_publisher, token_secret
+from mailboat.cli.kubectl import REMOTE_COMMANDS, ask, decide_publisher, run, token_secret
 from mailboat.cli.kubectl_completion import Typed, candidates, decide_typed
 from mailboat.errors import UsageError
 
@@ -95,6 +96,17 @@ def test_a_machine_without_kubectl_is_told_so(
 )
 def test_completion_tells_options_from_the_command(words: list[str], expected: Typed) -> None:
     assert decide_typed(words) == expected
+
+
+def test_streams_that_the_caller_closed_are_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr("mailboat.cli.kubectl.ask", lambda _: seen.append(sys.stdin))
+    with pytest.raises(SystemExit):
+        run()
+    (stdin,) = seen
+    assert not stdin.isatty()
+    stdin.close()
 
 
 def test_completion_offers_commands_and_options_without_a_cluster() -> None:

@@ -147,7 +147,7 @@ def health(
         typer.Option("--config", metavar="FILE", help="Configuration file. Default: the home's."),
     ] = None,
 ) -> None:
-    """Check the liveness of the agent on this machine (/healthz). Exit code 1 if it is not live."""
+    """Check the liveness of the agent on this machine (/healthz). Exits 1 if it is not live, 75 without an answer."""
     from mailboat.api.client import fetch_health
 
     http = configuration(session, config).config.http

@@ -23,6 +23,7 @@ from mailboat.errors import UsageError
 from mailboat.http.access import check_access
 from mailboat.model.identifiers import parse_agent_name
 from mailboat.operations.configuration_check import check_config, shown_document, warnings_of
+from mailboat.printable import printable
 
 app = command_group("config")
 
@@ -47,7 +48,7 @@ def check(
         agents, summary = home.config.agents, summary_of(home.config)
         can_run = bool(agents.publishers or agents.subscribers)
         verdict = f"can be run: {summary}" if can_run else f"is valid: {summary}; `mailboat agent run` needs agents"
-        sys.stdout.write(f"# {where} {verdict}\n")
+        sys.stdout.write(f"# {printable(where)} {verdict}\n")
     output = Output.YAML if session.output is Output.TABLE else session.output
     show(Report(document, [where], list), output)
 

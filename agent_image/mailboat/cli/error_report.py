@@ -44,7 +44,7 @@ EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     ),
     (2, "invalid command line, configuration or request"),
     (3, "`--wait` timed out, or no subscriber is known; the request was published or sent"),
-    (4, "input violates a rule or a limit; nothing was written"),
+    (4, "input violates a rule or a limit, and was not written"),
     (5, "the target is locked, or owned by another subscriber"),
     (6, "a named state in which going on could lose content: `mailboat explain NAME`"),
     (70, "internal error: `mailboat explain InternalDefect`"),

@@ -156,7 +156,7 @@ def _snapshot_lines(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _journal(data: Mapping[str, Any]) -> str:
-    return f"journal     offsets {data['earliest_offset']} to {data['next_offset']}"
+    return f"journal     oldest {data['earliest_offset']}, next {data['next_offset']}"
 
 
 def _publisher(data: Mapping[str, Any]) -> str:

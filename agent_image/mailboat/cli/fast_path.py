@@ -20,17 +20,19 @@ _BEFORE: Final = "--home"
 """The option that may also precede the command."""
 
 
-def run_quickly(arguments: Sequence[str]) -> int | None:
+def run_quickly(arguments: Sequence[str], defaults: Defaults) -> int | None:
     """Run a well-formed `subscribe` and return its exit code; None for others. Raises: as the command."""
     given = read_subscribe(arguments)
     if given is None:
         return None
     from mailboat.cli.subscriber_run import SubscriptionOptions, UntilOption, run_subscriber
 
+    if "--verbose" in given:
+        defaults.be_verbose()
     until = UntilOption(given.get("--until", "forever"))
     asked = SubscriptionOptions(given["name"], given.get("--into"), given.get("--follow", ()), until=until)
-    shared = SharedOptions(given.get("--home"), is_verbose="--verbose" in given)
-    return run_subscriber(session_from(current_settings(), Defaults(), shared), asked)
+    session = session_from(current_settings(), defaults, SharedOptions(given.get("--home")))
+    return run_subscriber(session, asked)
 
 
 def read_subscribe(arguments: Sequence[str]) -> dict[str, Any] | None:

@@ -211,10 +211,10 @@ def list_jobs(
             page = control.list_jobs(wanted, page.next_page, min(limit - len(found), _PAGE_JOBS))
             found += page.items
     empty = "no such jobs" if (state or queue or topic or members or older) else "no jobs"
-    blocks: list[Table | str] = [Table(JOB_COLUMNS, [_row(job) for job in found], empty=empty)]
+    table = Table(JOB_COLUMNS, [_row(job) for job in found], empty=empty)
+    session.show(Report(document_of(found), [job.job for job in found], lambda: [table]))
     if page.next_page is not None:
-        blocks.append("there are more jobs; see --limit")
-    session.show(Report(document_of(found), [job.job for job in found], lambda: blocks))
+        session.note("there are more jobs; see --limit")
 
 
 @app.command("show")

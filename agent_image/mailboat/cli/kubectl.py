@@ -25,7 +25,7 @@ from typing import IO, Any, Final, NoReturn
 
 from mailboat.cli.error_report import INTERRUPTED_EXIT_CODE, named_failure, print_error
 from mailboat.cli.help_page import ALIASES, COMMANDS
-from mailboat.cli.main import main
+from mailboat.cli.main import main, open_closed_streams
 from mailboat.cli.signals import exit_at
 from mailboat.composition.environment import current_settings
 from mailboat.errors import KubectlFailedError, MailboatError, UsageError
@@ -173,6 +173,7 @@ class _Forwarding:
 
 def run() -> None:
     """The entry point of the installed program `kubectl-mailboat`."""
+    open_closed_streams()
     with exit_at(signal.SIGTERM, signal.SIGHUP):  # kubectl, which forwards a port, would stay behind
         code = ask(sys.argv[1:])
     sys.exit(code)

@@ -25,7 +25,7 @@ from mailboat.cli.error_report import (
 from mailboat.cli.fast_path import run_quickly
 from mailboat.cli.session import Defaults
 from mailboat.cli.signals import exit_with
-from mailboat.composition.environment import current_settings
+from mailboat.composition.environment import check_encoding, current_settings
 from mailboat.errors import MailboatError, OutputFailedError, UsageError
 
 _EMPTY_OPTION: Final = re.compile("--[a-z-]+=")
@@ -33,13 +33,13 @@ _EMPTY_OPTION: Final = re.compile("--[a-z-]+=")
 
 def run() -> None:
     """The entry point of the installed program."""
-    _open_closed_streams()
+    open_closed_streams()
     code = main(sys.argv[1:])
     gc.freeze()  # the interpreter ends by looking through all that was imported: a sixth of a short command
     exit_with(code)
 
 
-def _open_closed_streams() -> None:
+def open_closed_streams() -> None:
     """Stand in for standard streams that the caller closed: Python has None in their place."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -50,8 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code: 0, or that of the error's class (`EXIT_CODES` of `error_report.py`)."""
     defaults = Defaults()
     try:
+        check_encoding(sys.getfilesystemencoding())
         _refuse_empty(arguments)
-        code = run_quickly(arguments)
+        code = run_quickly(arguments, defaults)
         if code is None:
             from mailboat.cli.program import run_application  # with the framework
 

@@ -26,14 +26,12 @@ def subscribe(
     name: SubscriberArgument,
     into: Annotated[
         str | None,
-        typer.Option(
-            "--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE; remembered for later runs."
-        ),
+        typer.Option("--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE. Remembered."),
     ] = None,
     follow: Annotated[
         list[str] | None,
         typer.Option(
-            "--follow", metavar="PUBLISHER", help="Import only this publisher's packages; repeatable. Default: all."
+            "--follow", metavar="PUBLISHER", help="Follow only this publisher; repeatable. Remembered. Default: all."
         ),
     ] = None,
     max_retries: Annotated[
@@ -41,7 +39,7 @@ def subscribe(
         typer.Option(
             "--max-retries",
             min=-1,
-            help="Retries before a package is given up; -1: no limit. Default: the configuration's.",
+            help="Retries before a package is given up; -1: no limit. Remembered. Default: the configuration's.",
         ),
     ] = None,
     until: Annotated[UntilOption, typer.Option("--until", help="When to end.")] = UntilOption.FOREVER,
