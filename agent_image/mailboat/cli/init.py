@@ -21,6 +21,11 @@ from mailboat.errors import MailboatError, UsageError
 app = PagedTyper()
 
 
+def _config_on_kafka(servers: str) -> Config:
+    brokers = tuple(broker.strip() for broker in servers.split(",") if broker.strip())
+    return Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
+
+
 @app.command("init")
 @command
 def init(
@@ -40,10 +45,7 @@ def init(
     """Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments."""
     if new_journal and kafka is not None:
         raise UsageError("--new-journal keeps the configuration of the home, and so its kind of journal: omit --kafka")
-    config = Config()
-    if kafka is not None:
-        brokers = tuple(broker.strip() for broker in kafka.split(",") if broker.strip())
-        config = Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
+    config = Config() if kafka is None else _config_on_kafka(kafka)
     if only_print:
         typer.echo(commented_yaml(config), nl=False)
         return
