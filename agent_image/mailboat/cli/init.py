@@ -10,7 +10,7 @@ from mailboat.cli.help_page import PagedTyper
 from mailboat.cli.options import command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
-from mailboat.composition.home import create_home, home_command, home_without_journal
+from mailboat.composition.home import Home, create_home, home_command, home_without_journal
 from mailboat.composition.places import check_folder_place
 from mailboat.composition.workspace import initialise
 from mailboat.config.document import Config
@@ -24,6 +24,19 @@ app = PagedTyper()
 def _config_on_kafka(servers: str) -> Config:
     brokers = tuple(broker.strip() for broker in servers.split(",") if broker.strip())
     return Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
+
+
+def _initialised(home: Home, *, is_on_kafka: bool) -> str:
+    """Make journal and blob folder of a new home. Returns: the journal's description."""
+    try:
+        with initialise(home) as workspace:
+            return workspace.journal.description
+    except MailboatError as error:
+        if is_on_kafka:  # another `init` would find a home
+            later = f"to go on, also with other brokers in {home.config_file}:"
+            steps = error.next_step, later, home_command(home.path, "journal ensure")
+            error.advise("\n".join(filter(None, steps)))
+        raise
 
 
 @app.command("init")
@@ -52,15 +65,7 @@ def init(
 
     check_folder_place(session.home_path)
     home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)
-    try:
-        with initialise(home) as workspace:
-            journal = workspace.journal.description
-    except MailboatError as error:
-        if kafka is not None:  # another `init` would find a home
-            later = f"to go on, also with other brokers in {home.config_file}:"
-            steps = error.next_step, later, home_command(home.path, "journal ensure")
-            error.advise("\n".join(filter(None, steps)))
-        raise
+    journal = _initialised(home, is_on_kafka=kafka is not None)
     s3 = home.config.blobs.s3
     # a bucket by its name alone: its credentials need not be here yet
     blobs = str(home.blobs_path) if s3 is None else f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
