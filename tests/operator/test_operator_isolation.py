@@ -141,22 +141,22 @@ def test_a_topic_of_brokers_that_answer_waits_for_none_of_those_that_failed_befo
         for broker in dark:
             stack.callback(broker.close)
         replicas.start("one", constants=ENDLESS, workers=1, broker_seconds=ENDLESS_SECONDS)
-        for number, broker in enumerate(dark):
-            of_journal = {"journalRef": {"name": f"dark-{number}"}}
-            topics = [
-                # names of their own: of several for one topic the younger ones would not ask the brokers
-                ("Topic", f"dark-{number}-{item}", {**of_journal, "topicName": f"topic-{item}"})
-                for item in range(TOPICS)
-            ]
-            make_all(replicas, [("Journal", f"dark-{number}", journal(broker.address)), *topics])
+        make_all(replicas, [("Journal", f"dark-{number}", journal(each.address)) for number, each in enumerate(dark)])
         replicas.wait(lambda: are_all(replicas, "Journal", "BrokersUnreachable", "dark-"))
-        before = replicas.figure("one", "mailboat_operator_reconciliations_total")
         for broker in dark:
             broker.silence()
-        # one reconciliation of each Journal probes its brokers, and waits to its end; the others wait for nothing
-        ended = before + DARK * TOPICS
-        replicas.wait(lambda: replicas.figure("one", "mailboat_operator_reconciliations_total") >= ended)
+        # one reconciliation of each Journal probes its brokers, and waits to its end
         replicas.wait(lambda: replicas.figure("one", "mailboat_operator_under_way") >= DARK)
+        before = replicas.figure("one", "mailboat_operator_reconciliations_total")
+        topics = [
+            # names of their own: of several for one topic the younger ones would not ask the brokers
+            ("Topic", f"dark-{number}-{item}", {"journalRef": {"name": f"dark-{number}"}, "topicName": f"topic-{item}"})
+            for number in range(DARK)
+            for item in range(TOPICS)
+        ]
+        make_all(replicas, topics)
+        ended = before + len(topics)  # they wait for nothing
+        replicas.wait(lambda: replicas.figure("one", "mailboat_operator_reconciliations_total") >= ended)
         named = {"prefix": f"{replicas.namespace}-"}
         replicas.make("Journal", "main", journal(kafka_broker.bootstrap_servers, topics=named))
         replicas.wait(lambda: replicas.reason("Journal", "main") == "AsSpecified")
