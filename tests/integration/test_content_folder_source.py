@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -146,6 +147,10 @@ def test_the_source_itself_may_be_a_link_which_is_resolved_once(site: Path, tmp_
     (tmp_path / "other").mkdir()
     (tmp_path / "current").symlink_to(tmp_path / "other")
     assert len(paths_of(source)) == 5
+    (site / "large").unlink()
+    os.utime(site, (2e9, 2e9))  # later than the source was opened, whatever the file system's clock says
+    with pytest.raises(SourceChangedError, match="current leads elsewhere now"):
+        paths_of(source)
 
 
 @pytest.mark.parametrize("name", [".node.secret", ".node.name.foo", ".node.folder/file"])
@@ -440,6 +445,71 @@ def test_a_source_that_is_removed_while_it_is_read_is_not_one_of_fewer_nodes(tmp
     (tmp_path / "discarded/z/last").unlink()
     with pytest.raises(SourceChangedError, match="site' disappeared"):
         list(found)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("is_link", [True, False])
+@pytest.mark.parametrize("start", ["/", "/top", "/top/site"])
+def test_a_folder_that_is_exchanged_while_it_is_read_is_not_one_of_fewer_nodes(
+    tmp_path: Path, start: str, is_link: bool, is_listed: bool
+) -> None:
+    site = tmp_path / "top/site"
+    real = tmp_path / "releases/1" if is_link else site
+    for name in ("a/first", "z/last"):
+        (real / name).parent.mkdir(parents=True)
+        (real / name).touch()
+    if is_link:
+        site.parent.mkdir()
+        site.symlink_to("../releases/1")
+    source = FolderSource(tmp_path)
+    found = source.listed(NodePath(start)) if is_listed else source.walk(NodePath(start))
+    taken = next(item for item in found if item.path == "/top/site/a")
+    if is_link:
+        site.unlink()
+        site.symlink_to("../releases/2")
+        (real / "z/last").unlink()
+    else:
+        site.rename(tmp_path / "old")
+        (tmp_path / "old/z/last").unlink()
+    (tmp_path / ("releases/2" if is_link else "top/site")).mkdir()
+    if is_listed:
+        problems = {item.path for item in found if isinstance(item, UnlistedEntry)}
+        assert "/top/site" in problems
+    else:
+        with pytest.raises(SourceChangedError, match="site' was exchanged"):
+            list(found)
+    assert taken.path == "/top/site/a"
+
+
+def test_what_another_machine_removes_on_nfs_is_a_source_that_changed(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(*_: object) -> list[str]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(SourceFolders, "entries", stale)
+    with pytest.raises(SourceChangedError, match="disappeared"):
+        paths_of(FolderSource(site))
+
+
+def test_a_path_whose_way_is_exchanged_while_it_is_looked_up_is_not_taken_for_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for release in ("1", "2"):
+        (tmp_path / release / "en").mkdir(parents=True)
+    (tmp_path / "current").symlink_to("1")
+    resolve = SourceFolders.resolve
+
+    def flipped(folders: SourceFolders, disk: str) -> tuple[str, os.stat_result]:
+        if disk == f"{tmp_path}/1/en":
+            (tmp_path / "current").unlink()
+            (tmp_path / "current").symlink_to("2")
+            (tmp_path / "1/en").rmdir()
+        return resolve(folders, disk)
+
+    monkeypatch.setattr(SourceFolders, "resolve", flipped)
+    with pytest.raises(SourceChangedError, match="current' was exchanged"):
+        FolderSource(tmp_path).node(NodePath("/current/en"))
 
 
 def test_a_file_that_is_removed_while_others_are_listed_is_no_problem(site: Path) -> None:

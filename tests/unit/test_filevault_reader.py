@@ -19,6 +19,7 @@ from mailboat.errors import (
     LimitExceededError,
     PackageCorruptError,
     PathRefusedError,
+    SourceChangedError,
     SourceMissingError,
     UnknownRequiredFeatureError,
     UntrustedInputError,
@@ -719,6 +720,23 @@ def test_a_document_type_without_entities_and_attributes_changes_nothing(head: s
 def test_a_list_of_binaries_that_nothing_has_is_left_out_as_by_filevault() -> None:
     found = read({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}[,]" t="1"')})
     assert [property_.name for property_ in found["/c"].properties] == ["t"]
+
+
+def test_a_checkout_that_is_removed_since_its_link_leads_elsewhere_is_not_one_of_fewer_nodes(tmp_path: Path) -> None:
+    for release in ("1", "2"):
+        (tmp_path / release / "jcr_root/c").mkdir(parents=True)
+    for is_changed in (False, True):
+        (tmp_path / "current").unlink(missing_ok=True)
+        (tmp_path / "current").symlink_to("1")
+        source = open_checkout_source(tmp_path / "current")
+        (tmp_path / "current").unlink()
+        (tmp_path / "current").symlink_to("2")
+        if is_changed:
+            os.utime(tmp_path / "1/jcr_root/c", (2e9, 2e9))  # later than the source was opened
+            with pytest.raises(SourceChangedError, match="leads elsewhere now"):
+                list(source.walk(ROOT))
+        else:
+            assert [node.path for node in source.walk(ROOT)] == ["/c"]
 
 
 def test_a_link_out_of_a_checkout_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from mailboat.blobs.checked_content import checked_stream
 from mailboat.clock import Clock, SystemClock
 from mailboat.content.binaries import with_binaries
 from mailboat.content.disk_layout import (
+    KEPT_AT_TOP,
     MAX_NAMESPACES_BYTES,
     MAX_SIDECAR_BYTES,
     NAMESPACES,
@@ -38,6 +39,7 @@ from mailboat.content.listed_nodes import ListedNode, UnlistedEntry, listed_node
 from mailboat.content.sources.folder_entries import (
     FileSignature,
     SourceFolders,
+    SourceRoot,
     binary_of_file,
     closed_folders,
     readable_source,
@@ -50,6 +52,7 @@ from mailboat.errors import (
     SourceMissingError,
     UsageError,
 )
+from mailboat.folder_handle import is_same_entry
 from mailboat.model.identifiers import FileIdentity
 from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable
 from mailboat.model.nodes import Binary, Node, file_node, folder_node, ordered_names
@@ -94,7 +97,10 @@ class _Unread(NamedTuple):
 
 
 class _Place(NamedTuple):
+    """Where a node is on the disk; `entry` is the name that was looked up, which may be a link to `disk`."""
+
     path: NodePath
+    entry: str
     disk: str
     status: os.stat_result
 
@@ -119,12 +125,13 @@ class FolderSource:
             SourceMissingError: There is no such folder.
         """
         self.uri = uri or str(folder)
-        self._root = os.path.realpath(folder)
+        self._clock = clock or SystemClock()
+        self._top = SourceRoot(folder, self._clock)
+        self._root = self._top.place
         self._folders = SourceFolders(self._root)
         self._identity = identity
         self._digests = digests
         self._unread: deque[_Unread] = deque()
-        self._clock = clock or SystemClock()
         if not os.path.isdir(self._root):  # noqa: PTH112  # a text from here on
             raise SourceMissingError(f"{folder} does not exist or is not a folder")
 
@@ -152,7 +159,9 @@ class FolderSource:
             place = self._find(path)
             if place is None or not stat.S_ISDIR(place.status.st_mode):
                 return []
-            return self._names(place, is_by_name=False)
+            names = self._names(place, is_by_name=False)
+            self._check_kept(place, is_first=True)
+            return names
 
     def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | UnlistedEntry]:
         """See `ListedSource`: files are listed with their status and not read."""
@@ -163,12 +172,13 @@ class FolderSource:
                 yield UnlistedEntry(path, error)
                 return
             todo: list[Iterator[_Place | UnlistedEntry]] = [iter([] if first is None else [first])]
-            trail: list[tuple[int, int]] = []
+            trail: list[_Place] = []
             while todo:
                 place = next(todo[-1], None)
                 if place is None:
                     todo.pop()
-                    del trail[-1:]
+                    if trail:
+                        yield from self._unlisted_rest(trail.pop(), is_first=not trail)
                 elif isinstance(place, UnlistedEntry):
                     yield place
                 else:
@@ -176,7 +186,7 @@ class FolderSource:
                     if item is not None:
                         yield item
                     if entries is not None:
-                        trail.append((place.status.st_dev, place.status.st_ino))
+                        trail.append(place)
                         todo.append(self._listed_children(place, entries))
 
     def namespaces(self) -> NamespaceTable:
@@ -185,6 +195,13 @@ class FolderSource:
         with closed_folders(self._root) as folders:
             content = _own_file(folders, place, MAX_NAMESPACES_BYTES, NodePath("/"))
         return NO_NAMESPACES if content is None else read_namespaces(content, place)
+
+    def folder_of(self, file: Path) -> NodePath | None:
+        """The path of the folder that a file is in, or is about to be; None where that is not in the source."""
+        place, top = f"{os.path.realpath(file.parent)}/", f"{self._root.rstrip('/')}/"
+        names = place.removeprefix(top).rstrip("/")
+        is_content = place.startswith(top) and names.partition("/")[0] not in KEPT_AT_TOP
+        return NodePath(f"/{names}") if is_content else None
 
     def close(self) -> None:
         """See `Source.close`; closes the digests, too."""
@@ -203,17 +220,25 @@ class FolderSource:
             # of fewer nodes.
             with readable_source(self._root):
                 self._folders.check_root()
+            self._top.check()
         finally:
             self._folders.release()
 
+    def _unlisted_rest(self, folder: _Place, *, is_first: bool) -> Iterator[UnlistedEntry]:
+        """The folder as unlisted, if it was exchanged or removed while its entries were listed."""
+        try:
+            self._check_kept(folder, is_first=is_first)
+        except (SourceChangedError, *_REFUSALS) as error:
+            yield UnlistedEntry(folder.path, error)
+
     def _listed_at(
-        self, place: _Place, trail: list[tuple[int, int]], *, is_deep: bool
+        self, place: _Place, trail: Sequence[_Place], *, is_deep: bool
     ) -> tuple[ListedNode | UnlistedEntry | None, Sequence[str] | None]:
         """What is listed of a place, and the entries in it that are to be listed."""
         is_folder = stat.S_ISDIR(place.status.st_mode)
         try:
-            if (place.status.st_dev, place.status.st_ino) in trail:
-                raise _looping(place)
+            if is_folder:
+                _refuse_loop(place, trail)
             node = self._listed_folder(place) if is_folder else self._listed_file(place)
             return node, self._entries(place) if is_folder and is_deep else None
         except SourceChangedError as error:
@@ -228,21 +253,33 @@ class FolderSource:
         with self._walking():
             first = self._find(path)
             todo = [iter([] if first is None else [first])]
-            trail: list[tuple[int, int]] = []
+            trail: list[_Place] = []
             while todo:
                 place = next(todo[-1], None)
                 if place is None:
                     todo.pop()
-                    del trail[-1:]
+                    if trail:
+                        self._check_kept(trail.pop(), is_first=not trail)
                     continue
                 yield place
                 if is_deep and stat.S_ISDIR(place.status.st_mode):
-                    here = (place.status.st_dev, place.status.st_ino)
-                    # Links are followed within the root: one that leads to a folder above it would never end.
-                    if here in trail:
-                        raise _looping(place)
-                    trail.append(here)
+                    _refuse_loop(place, trail)
+                    trail.append(place)
                     todo.append(self._children(place, is_by_name=is_by_name))
+
+    def _check_kept(self, folder: _Place, *, is_first: bool) -> None:
+        """See that a folder that was listed is still there; the first of a walk with all that leads to it.
+
+        Raises: SourceChangedError, PathRefusedError, UsageError.
+        """
+        # One that was moved away and is being removed lists what is left of it, without an error: that must not pass
+        # for nodes that were deleted.
+        if is_first:
+            now = self._find(folder.path)
+        else:
+            with readable_source(folder.entry):
+                now = _Place(folder.path, folder.entry, *self._folders.resolve(folder.entry))
+        self._top.note(_checked_same(folder, now).status)
 
     def _names(self, place: _Place, *, is_by_name: bool) -> list[str]:
         entries = self._entries(place)
@@ -282,23 +319,26 @@ class FolderSource:
     def _place(self, path: NodePath, folder: str, entry: str) -> _Place:
         disk = f"{folder}/{entry}"
         with readable_source(disk):
-            return _Place(path, *self._folders.resolve(disk))
+            return _Place(path, disk, *self._folders.resolve(disk))
 
     def _find(self, path: NodePath) -> _Place | None:
         with readable_source(self._root):
-            place = _Place(NodePath("/"), *self._folders.resolve(self._root))
+            place = _Place(NodePath("/"), self._root, *self._folders.resolve(self._root))
         names = names_on_disk(parse_path(path))  # here a path becomes names on the disk, so it is checked again
         for entry, name in zip(names, path[1:].split("/"), strict=False):
+            above = place
             try:
-                place = self._place(child_of(place.path, name), place.disk, entry)
+                place = self._place(child_of(above.path, name), above.disk, entry)
             except SourceChangedError:
+                # Missing is only what is not in a folder that stays: that may have been exchanged in between.
+                _checked_same(above, self._find(above.path))
                 return None
         return place
 
     def _is_there(self, path: NodePath) -> bool:
         try:
             return self._find(path) is not None
-        except _REFUSALS:
+        except (SourceChangedError, *_REFUSALS):
             return True
 
     def _node_at(self, place: _Place) -> Node | None:
@@ -379,8 +419,17 @@ def _own_file(folders: SourceFolders, disk: str, limit_bytes: int, path: NodePat
     return content.data or b""
 
 
-def _looping(place: _Place) -> PathRefusedError:
-    return PathRefusedError(f"{place.disk!a} is a link to a folder that it lies in", path=place.path)
+def _refuse_loop(place: _Place, trail: Sequence[_Place]) -> None:
+    """Refuse a link, which is followed within the root, to a folder above it: that would never end."""
+    if any(is_same_entry(place.status, above.status) for above in trail):
+        raise PathRefusedError(f"{place.disk!a} is a link to a folder that it lies in", path=place.path)
+
+
+def _checked_same(before: _Place, now: _Place | None) -> _Place:
+    """The place, if it still leads to the same entry. Raises: SourceChangedError."""
+    if now is None or not is_same_entry(before.status, now.status):
+        raise SourceChangedError(f"{before.entry!a} was exchanged while the source was read")
+    return now
 
 
 def _inlined(value: Binary) -> Binary:

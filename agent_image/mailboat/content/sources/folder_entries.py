@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import FileIO
+from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+from mailboat.clock import Clock
 from mailboat.errors import PathRefusedError, SourceChangedError, UsageError
 from mailboat.folder_handle import FolderHandle, FolderTrail, ForeignEntryError, is_same_entry
 from mailboat.model.nodes import Binary
@@ -50,7 +52,36 @@ def readable_source(disk: str) -> Iterator[None]:
     except ForeignEntryError as error:
         raise SourceChangedError(f"{error.filename!a} {error.strerror}, which it was not before") from error
     except OSError as error:
+        if error.errno == errno.ESTALE:  # on NFS, of what another machine removed
+            raise SourceChangedError(f"{disk!a} disappeared while the source was read") from error
         raise UsageError(f"{disk!a} can't be read: {error.strerror or error}") from error
+
+
+class SourceRoot:
+    """The folder of a source, which may be given as a link.
+
+    The link is resolved once: a release may be read to its end, though the link leads to the next one. But not while
+    it is removed, as folders that are being emptied list what is left, without an error.
+
+    Attributes:
+        place: Its path, without a link.
+    """
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        """Resolve `folder`, which need not exist."""
+        self.place: Final = os.path.realpath(folder)
+        self._given = folder
+        self._opened_ns = int(clock.now().timestamp() * 1e9)
+        self._changed_ns = 0
+
+    def note(self, folder: os.stat_result) -> None:
+        """Note the status of a folder in it, after that was listed."""
+        self._changed_ns = max(self._changed_ns, folder.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raises: SourceChangedError: The link leads elsewhere, and a folder noted has changed since `__init__`."""
+        if self._changed_ns > self._opened_ns and os.path.realpath(self._given) != self.place:
+            raise SourceChangedError(f"{self._given} leads elsewhere now, and {self.place} was changed")
 
 
 class SourceFolders:

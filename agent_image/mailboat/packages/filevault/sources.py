@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.blobs.references import ReferenceCodec
+from mailboat.clock import SystemClock
 from mailboat.config.document import LimitsConfig
 from mailboat.content.disk_layout import not_utf_8
 from mailboat.content.sources.folder_entries import (
     SourceFolders,
+    SourceRoot,
     binary_of_file,
     closed_folders,
     open_unchanged,
@@ -105,7 +107,7 @@ class CheckoutDirectory:
 
     is_explicit = True
 
-    def __init__(self, entry: str, disk: str, root: str) -> None:
+    def __init__(self, entry: str, disk: str, root: SourceRoot) -> None:
         """Stand for a directory; `root` is the checkout, which no link may leave."""
         self.entry = entry
         self._disk = disk
@@ -117,11 +119,16 @@ class CheckoutDirectory:
         """Files in it, by name. Raises: PathRefusedError, SourceChangedError, UsageError."""
         if self._files is None:
             self._files = {}
-            with readable_source(self._disk), closed_folders(self._root) as folders:
+            with readable_source(self._disk), closed_folders(self._root.place) as folders:
                 for name in sorted(folders.entries(self._disk)):
                     if name not in _LEFT_BY_TOOLS:
                         self._add(name, self._files, folders)
+                self._root.note(folders.resolve(self._disk)[1])
         return self._files
+
+    def check_kept(self) -> None:
+        """See that the checkout was not being removed while it was read. Raises: SourceChangedError."""
+        self._root.check()
 
     def directories(self) -> dict[str, CheckoutDirectory]:
         """Directories in it, by name. Raises: as `files`."""
@@ -136,7 +143,7 @@ class CheckoutDirectory:
         if stat.S_ISDIR(status.st_mode):
             self._directories[name] = CheckoutDirectory(entry, disk, self._root)
         else:
-            files[name] = CheckoutFile(entry, self._root, disk, status)
+            files[name] = CheckoutFile(entry, self._root.place, disk, status)
 
 
 _META: Final = "META-INF"
@@ -196,6 +203,8 @@ class VaultSource:
                 return
             if is_deep:
                 yield from self._aggregates.walk(place)
+                if isinstance(self._directory, CheckoutDirectory):
+                    self._directory.check_kept()
                 return
             node_text = self._aggregates.expand(place).node_text
             if node_text is not None:
@@ -320,10 +329,10 @@ def open_checkout_source(folder: Path) -> VaultSource:
         UntrustedInputError: Its filter can't be understood.
     """
     with refusals_of(folder):
-        root = os.path.realpath(folder / CONTENT_ROOT)
-        if not os.path.isdir(root):  # noqa: PTH112  # a text from here on
+        root = SourceRoot(folder / CONTENT_ROOT, SystemClock())
+        if not os.path.isdir(root.place):  # noqa: PTH112  # a text
             raise SourceMissingError(f"{folder} has no folder {CONTENT_ROOT}")
-        directory = CheckoutDirectory(CONTENT_ROOT, root, root)
+        directory = CheckoutDirectory(CONTENT_ROOT, root.place, root)
         survey = partial(declarations_in, directory)
         documents = DocumentReader(Namespaces(), LimitsConfig().max_xml_depth, MAX_DOCUMENT_BYTES, survey)
 
