@@ -51,6 +51,7 @@ from mailboat.operations import target_snapshots
 from mailboat.operations.target_snapshots import TargetNotEmptyError, restore_snapshot, take_snapshot
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemorySource
+from mailboat.testing.target_contract import deep, publish
 from support.engines import TARGET_KINDS, Engine, digest_of, memory_engine
 
 LARGE = random.Random(5).randbytes(300_000)
@@ -181,13 +182,12 @@ def test_a_generation_that_is_thrown_away_while_it_is_copied_is_told(engine: Eng
     write = target_snapshots._write_package
 
     def overtake(view: Any, into: Any, watch: Any) -> SnapshotTail:
-        tail = write(view, into, watch)
         for number in range(2, 7):
             with target.batch() as batch:
                 change = [NodePath("/page/ant"), NodePath("/page/zebra"), NodePath("/a"), NodePath("/page")]
                 batch.remove(change[number - 2 : number - 1], Offset(number))
                 batch.commit(engine.position(number))
-        return tail
+        return write(view, into, watch)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target_snapshots, "_write_package", overtake)
@@ -277,6 +277,57 @@ def test_restore_brings_back_what_was_lost_or_damaged_on_the_disk(engine: Engine
         assert node is not None
         assert node.data is not None
         assert node.data.open().read() == LARGE
+
+
+@pytest.mark.parametrize("kind", ["files", "generations"])
+@pytest.mark.parametrize("damage", [b"", b"x", b"other of its size", None])
+def test_a_snapshot_has_what_was_imported_or_is_refused(
+    engine: Engine, tmp_path: Path, kind: str, damage: bytes | None
+) -> None:
+    engine.publisher().publish(EVERYTHING, tree("content of a file"))
+    text = imported(engine, kind)
+    before = content_of(text)
+    shown = parse_target(text).path / ("current" if kind == "generations" else "")
+    (shown / ".well-known").mkdir()
+    (shown / ".well-known/of-others").touch()
+    assert take_snapshot(text, tmp_path / "snap", SystemClock()).tail.tree_digest == before
+    whole = (tmp_path / "snap").read_bytes()
+    (shown / "a/small.txt").unlink()
+    if damage is not None:
+        (shown / "a/small.txt").write_bytes(damage)
+    with pytest.raises(TargetCorruptError, match=r"at /a/small\.txt is lost or damaged"):
+        take_snapshot(text, tmp_path / "snap", SystemClock())
+    assert (tmp_path / "snap").read_bytes() == whole
+
+
+F = NodePath("/d/f")
+DATA = Binary(LARGE[:70_000])
+SHAPES = {
+    "file": [file_node(F, DATA)],
+    "other-file": [file_node(F, Binary(LARGE[:60_000]))],
+    "with-child": [file_node(F, DATA), Node(NodePath("/d/f/x"), "nt:unstructured")],
+    "with-mixin": [Node(F, "nt:file", ("mix:title",), file_node(F, DATA).properties)],
+    "page": [Node(F, "cq:Page", properties=(Property("image", (DATA,), PropertyType.BINARY),))],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("kind", ["files", "generations"])
+@pytest.mark.parametrize("after", SHAPES)
+@pytest.mark.parametrize("before", SHAPES)
+def test_a_restore_leaves_files_in_place_that_are_right(tmp_path: Path, kind: str, before: str, after: str) -> None:
+    wanted, into = f"{kind}:{tmp_path / 'wanted'}", f"{kind}:{tmp_path / 'into'}"
+    for text, shape in ((wanted, after), (into, before)):
+        with closing(open_target(text)) as target:
+            publish(target, [folder_node(NodePath("/d")), *SHAPES[shape]], deep("/d"))
+    take_snapshot(wanted, tmp_path / "snap", SystemClock())
+    shown = tmp_path / "into" / ("current/d/f" if kind == "generations" else "d/f")
+    number = shown.stat().st_ino if shown.is_file() else None
+    request = target_snapshots.RestoreRequest("snap", 1, is_replacing=True)
+    restore_snapshot(tmp_path / "snap", into, None, request=request)
+    assert content_of(into) == content_of(wanted)
+    if before == after == "file":  # not written again: a restore needs no room for what is there
+        assert shown.stat().st_ino == number
 
 
 def test_restores_of_one_snapshot_leave_kept_generations_to_their_readers(engine: Engine, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class DiskTree:
             OSError: Nothing is half done that doing it again would not complete.
         """
         names = names_on_disk(node.path)
-        if names and node.is_plain_file and node.child_order is None and not has_children:
+        if names and is_shown_as_file(node) and not has_children:
             self._enter(names[:-1], is_made=True)
             if node.data is not None and not self._move_in(names[-1], node.data, number):
                 self._check_there(names[-1], node.data)
@@ -153,3 +153,8 @@ class DiskTree:
 
     def _touch_folder(self) -> None:
         self._durability.touch(self._trail.last.place)
+
+
+def is_shown_as_file(node: Node) -> bool:
+    """Whether a node without children is a file, and not a folder with a sidecar."""
+    return node.is_plain_file and node.child_order is None

@@ -8,9 +8,11 @@ way.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from io import FileIO
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.content.binaries import binaries_of, named, with_binaries
@@ -18,7 +20,7 @@ from mailboat.content.disk_layout import binary_file, names_on_disk
 from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
 from mailboat.content.targets.database import is_held_back
 from mailboat.content.targets.disk_names import FoldedNames, PathLimits
-from mailboat.content.targets.disk_tree import DiskTree
+from mailboat.content.targets.disk_tree import DiskTree, is_shown_as_file
 from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.errors import BlobMissingError
@@ -48,17 +50,19 @@ class StagedIntake:
     def __init__(
         self, connection: sqlite3.Connection, staging: Staging, room: PathLimits, folded: FoldedNames | None
     ) -> None:
-        """Stage for the table of `connection`; `folded`: None on a disk that distinguishes case."""
+        """Stage for the table of `connection`; `folded`: None on a disk that distinguishes all names."""
         self._connection = connection
         self._staging = staging
         self._room = room
         self._folded = folded
         self._shown_in: FolderHandle | None = None
+        self._compares_shown = False
         self._stamp = 0
         self._count = 0
 
     def compare_held(self, *, is_wanted: bool) -> None:
-        """See `Intake`: nothing is held but for nodes of the table, which a restore removes first."""
+        """See `Intake`: a restore removes all nodes first, and of their files leaves those in place that are right."""
+        self._compares_shown = is_wanted
 
     def begin(self, shown_in: FolderHandle | None) -> None:
         """A transaction begins, whose committed tree is shown in that folder; None where nothing is shown yet."""
@@ -93,15 +97,10 @@ class StagedIntake:
         if isinstance(held, int):
             with suppress(FileNotFoundError):
                 return cast("BinaryIO", self._staging.open(held, digest))
-        if self._shown_in is not None:
-            names = names_on_disk(path)
-            for place in filter(None, ([*names, binary_file(digest)], names)):
-                with (
-                    suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, ForeignEntryError),
-                    closing(FolderTrail(self._shown_in)) as trail,
-                ):
-                    return cast("BinaryIO", trail.enter(place[:-1]).open_file(place[-1]))
-        raise BlobMissingError(f"the bytes {digest.hex()} of {path} are gone", path=path)
+        if self._shown_in is None:
+            raise _gone(path, digest)
+        with closing(FolderTrail(self._shown_in)) as folders:
+            return cast("BinaryIO", open_shown(folders, path, digest))
 
     def redo(self) -> Iterator[Redo]:
         """All nodes that changed, in key order."""
@@ -158,8 +157,22 @@ class StagedIntake:
             return key, stamp, present[0], named_body
         number = self._next_number()
         for digest, binary in binaries.items():
-            self._staging.add(number, by_digest.get(digest, binary))
+            if not self._compares_shown or not self._is_shown(node, digest):
+                self._staging.add(number, by_digest.get(digest, binary))
         return key, stamp, number, named_body
+
+    def _is_shown(self, node: Node, digest: bytes) -> bool:
+        """Whether a binary is where `DiskTree.show` looks for it, were it not staged."""
+        names = names_on_disk(node.path)
+        # with children it is beside the sidecar: `prepare_redo` stages it where these come or go
+        place = names if is_shown_as_file(node) else [*names, binary_file(digest)]
+        if self._shown_in is None:
+            return False
+        try:
+            with closing(FolderTrail(self._shown_in)) as trail, trail.enter(place[:-1]).open_file(place[-1]) as file:
+                return hashlib.file_digest(file, "sha256").digest() == digest
+        except OSError:
+            return False
 
     def _stage_again(self, key: Key) -> None:
         """A file that was shown as a file will be shown as a folder, or again as a file: its bytes must survive."""
@@ -187,6 +200,22 @@ class StagedIntake:
     def _next_number(self) -> int:
         self._count += 1
         return (self._stamp << _NUMBER_BITS) + self._count
+
+
+def open_shown(folders: FolderTrail, path: NodePath, digest: bytes) -> FileIO:
+    """A binary of a node as `DiskTree` shows it below the folders' root; its bytes are not compared.
+
+    Raises: BlobMissingError, OSError.
+    """
+    names = names_on_disk(path)
+    for place in filter(None, (names, [*names, binary_file(digest)])):
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, ForeignEntryError):
+            return folders.enter(place[:-1]).open_file(place[-1])
+    raise _gone(path, digest)
+
+
+def _gone(path: NodePath, digest: bytes) -> BlobMissingError:
+    return BlobMissingError(f"the bytes {digest.hex()} of {path} are gone", path=path)
 
 
 def show_redo(disk: DiskTree, redo: Redo) -> None:
