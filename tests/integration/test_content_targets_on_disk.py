@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -16,9 +17,10 @@ from typing import Any
 
 import pytest
 from mailboat.content.digest import source_digest, tree_digest
-from mailboat.content.locations import open_source, open_target, opened_ledger
+from mailboat.content.locations import open_source, open_target, opened_ledger, parse_target
 from mailboat.content.port import Target
 from mailboat.content.sources.sqlite import SqliteSource
+from mailboat.content.targets import database
 from mailboat.content.targets.generations import open_generations_target
 from mailboat.content.targets.sqlite import open_sqlite_target, sweep_blobs
 from mailboat.errors import (
@@ -538,6 +540,98 @@ class TestDisksThatIgnoreCase:
         publish(target, [], deep("/en/News"), 1)
         publish(target, [a_file("/en/news")], shallow("/en/news"), 2)
         assert names_in(target) == ["/en", "/en/news", "/en/x"]
+
+
+@pytest.mark.parametrize("kind", ["files", "generations"])
+def test_names_that_differ_in_unicode_form_are_refused_where_the_disk_takes_them_for_one(
+    kind: str, tmp_path: Path
+) -> None:
+    place = f"{kind}:{tmp_path / 'web'}"
+    with closing(open_target(place)) as target:
+        publish(target, [a_file("/caf\u00e9")], deep("/caf\u00e9"))
+        publish(target, [a_file("/other\u00e9"), a_file("/othere\u0301")], deep("/other\u00e9", "/othere\u0301"), 1)
+    (tmp_path / "web/.mailboat/staging/e\u0301").touch()  # by which such a disk is recognised
+    with closing(open_target(place)) as target:
+        with pytest.raises(PathRefusedError, match="takes them for one"):
+            publish(target, [a_file("/cafe\u0301")], deep("/caf\u00e9", "/cafe\u0301"), 2)
+        publish(target, [a_file("/CAF\u00c9")], deep("/CAF\u00c9"), 2)
+        assert "/CAF\u00c9" in names_in(target)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_log_of_a_target_is_as_large_as_its_largest_package_only_while_that_is_imported(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "WAL_KEPT_BYTES", 100_000)
+    monkeypatch.setattr(database, "CHECKPOINT_PAGES", 10)
+    pages = [a_page(f"/p/{number}", None, text="x" * 20_000) for number in range(100)]
+    log = parse_target(f"{kind}:{tmp_path / 'target'}").database
+    log = log.with_name(f"{log.name}-wal")
+    with closing(open_target(f"{kind}:{tmp_path / 'target'}")) as target:
+        publish(target, [a_folder("/p"), *pages], deep("/p"))
+        assert log.stat().st_size > 1_000_000
+        publish(target, [a_folder("/q")], deep("/q"), 1)
+        assert log.stat().st_size < 200_000
+        publish(target, [], deep("/p"), 2)  # what is removed is not overwritten
+        assert log.stat().st_size < 400_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_target_on_a_disk_without_locks_leaves_nothing_open(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208  # the handle of the listing itself is among them
+    for _ in range(3):
+        with pytest.raises(StorageFailedError, match="No locks available"):
+            open_target(f"{kind}:{tmp_path / 'target'}")
+    assert len(os.listdir("/proc/self/fd")) == len(before)  # noqa: PTH208
+
+
+@pytest.mark.parametrize("kind", ["files", "generations"])
+def test_a_target_that_could_not_be_opened_is_not_busy(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pathconf", refuse)
+        with pytest.raises(StorageFailedError):
+            open_target(f"{kind}:{tmp_path / 'target'}")
+    open_target(f"{kind}:{tmp_path / 'target'}").close()
+
+
+def test_generations_on_a_disk_without_symbolic_links_are_refused_before_anything_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    with pytest.raises(UsageError, match="has no symbolic links"):
+        open_target(f"generations:{tmp_path / 'web'}")
+
+
+def test_a_file_of_an_old_generation_that_nfs_keeps_for_its_reader_stops_no_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, **_: object) -> None:
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), name)
+
+    with closing(open_target(f"generations:{tmp_path / 'web'}")) as target:
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", refuse)
+            for number in range(6):
+                publish(target, [a_file(f"/{number}")], deep(f"/{number}"), number)
+        discarded = tmp_path / "web/.mailboat/discarded"
+        assert len(list(discarded.iterdir())) == 3
+        publish(target, [a_file("/last")], deep("/last"), 6)
+        assert len(names_in(target)) == 7
+        assert (len(list((tmp_path / "web").glob("0*"))), discarded.exists()) == (3, False)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -29,6 +29,7 @@ from mailboat.model.positions import LogIdentity
 from mailboat.sqlite_file import Schema, application_of, apply_schema, transaction, turn_on_write_ahead_log, version_of
 
 BUSY_TIMEOUT_SECONDS: Final = 30.0
+WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
 
 Synchronous = Literal["FULL", "OFF"]
 """OFF is for tests that kill processes, but never the machine."""
@@ -105,6 +106,9 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
             # Other processes of the publisher read meanwhile, and a commit is one synchronisation.
             turn_on_write_ahead_log(connection)
             connection.execute(f"PRAGMA synchronous = {synchronous}")
+            # as in targets: see `content/targets/database.py`
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+            connection.execute("PRAGMA secure_delete = OFF")
             # The file may be foreign: https://www.sqlite.org/pragma.html#pragma_trusted_schema
             connection.execute("PRAGMA trusted_schema = OFF")
             # under the write lock: another process may be making the schema of a new file

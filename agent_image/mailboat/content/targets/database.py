@@ -40,6 +40,7 @@ from mailboat.sqlite_file import (
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
+WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
 
 _FIRST_SCHEMA: Final = (
     "CREATE TABLE nodes (key TEXT PRIMARY KEY, stamp INTEGER NOT NULL, held, body BLOB NOT NULL) WITHOUT ROWID",
@@ -150,6 +151,10 @@ def connect_database(file: Path, uri: str) -> sqlite3.Connection:
             # https://www.sqlite.org/pragma.html#pragma_synchronous
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            # Else the log keeps the size of the largest package or restore, and Debian's SQLite writes all that is
+            # removed once more, as zeros.
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+            connection.execute("PRAGMA secure_delete = OFF")
             upgrade(connection, SCHEMA)
         except BaseException:
             connection.close()

@@ -1,18 +1,20 @@
 """Names that a disk cannot have: of nodes that it takes for one, and those that are too long.
 
 A disk that ignores case (vfat, SMB shares, mounts of macOS and Windows) has one file for `a` and `A`. There one node
-would overwrite or remove another one, or the target's own state. Such a disk is recognised by the state file; on any
-other disk `FoldedNames` does not run. The operating system bounds the whole path, root included. A node that can be
-written by descriptors, folder by folder, still couldn't be copied to the next generation nor read as a source by its
-whole path, so what is too long is refused for the package that brings it, before anything is written (`PathLimits`).
+would overwrite or remove another one, or the target's own state. Some disks ignore the Unicode form only (ZFS with
+`normalization`, APFS that distinguishes case). On any other disk `FoldedNames` does not run. The operating system
+bounds the whole path, root included. A node that can be written by descriptors, folder by folder, still couldn't be
+copied to the next generation nor read as a source by its whole path, so what is too long is refused for the package
+that brings it, before anything is written (`PathLimits`).
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
+from unicodedata import normalize
 
 from mailboat.content.disk_layout import STATE_FILE, binary_file, name_on_disk, names_on_disk
 from mailboat.content.keys import PAST_SEPARATOR, SEPARATOR, Key, below_range, key_of
@@ -21,15 +23,32 @@ from mailboat.folder_handle import FolderHandle
 from mailboat.model.paths import ROOT, NodePath, folded_name, name_of, parent_of
 
 _REMEMBERED: Final = 65_536
+_COMPOSED: Final = "\u00e9"
+_DECOMPOSED: Final = "e\u0301"
 _NEXT: Final = (
     "SELECT min(key) FROM (SELECT min(key) AS key FROM nodes WHERE key >= ?1 AND key < ?2"
     " UNION ALL SELECT min(key) FROM redo WHERE key >= ?1 AND key < ?2)"
 )
 
 
-def ignores_case(own: FolderHandle) -> bool:
-    """Whether the disk finds the target's state file, which is in `own`, by a name in other case."""
-    return own.status(STATE_FILE.swapcase()) is not None
+def folding_of(own: FolderHandle, scratch: FolderHandle) -> Callable[[str], str] | None:
+    """What the disk takes a name for; None where it distinguishes all names.
+
+    `own` has the target's state file; in `scratch`, on the same disk, a file is made and removed.
+    """
+    if own.status(STATE_FILE.swapcase()) is not None:
+        return folded_name
+    try:
+        scratch.create_file(_COMPOSED).close()
+        are_one = scratch.status(_DECOMPOSED) is not None
+        scratch.remove(_COMPOSED)
+    except OSError:  # such as a full disk, which must not keep a target from being opened
+        are_one = True
+    return _composed if are_one else None
+
+
+def _composed(name: str) -> str:
+    return normalize("NFC", name)
 
 
 class FoldedNames:
@@ -39,10 +58,11 @@ class FoldedNames:
     removal of a name could come after the new one has taken its place.
     """
 
-    def __init__(self, connection: sqlite3.Connection, place: str) -> None:
-        """Check against the table of `connection`; `place` is the target's folder, for messages."""
+    def __init__(self, connection: sqlite3.Connection, place: str, fold: Callable[[str], str]) -> None:
+        """Check against the table of `connection`; `place` is the target's folder; `fold` see `folding_of`."""
         self._connection = connection
         self._place = place
+        self._fold = fold
         self._by_parent: dict[NodePath, dict[str, str]] = {}
         self._count = 0
 
@@ -61,7 +81,7 @@ class FoldedNames:
         at = path
         while at != ROOT:
             parent, name = parent_of(at), name_of(at)
-            names, folded, is_at_top = self._names(parent), folded_name(name), parent == ROOT
+            names, folded, is_at_top = self._names(parent), self._fold(name), parent == ROOT
             other = names.get(folded)
             if other == name:
                 return  # and so is all above it
@@ -76,7 +96,7 @@ class FoldedNames:
     def _names(self, parent: NodePath) -> dict[str, str]:
         names = self._by_parent.get(parent)
         if names is None:
-            names = self._by_parent[parent] = {folded_name(name): name for name in self._stored(key_of(parent))}
+            names = self._by_parent[parent] = {self._fold(name): name for name in self._stored(key_of(parent))}
             self._count += len(names)
         return names
 
@@ -95,8 +115,8 @@ class FoldedNames:
     def _refused(self, path: NodePath, reason: str) -> PathRefusedError:
         return PathRefusedError(
             f"{reason}, and the disk of {self._place} takes them for one",
-            next_step="rename one of them; delete a node before its name comes back in other case;"
-            " or keep the target on a disk that distinguishes case",
+            next_step="rename one of them; delete a node before its name comes back in another form;"
+            " or keep the target on a disk that distinguishes them",
             path=path,
         )
 

@@ -21,7 +21,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +37,7 @@ from mailboat.content.targets.staged_intake import show_redo
 from mailboat.content.targets.state_folder import StateFolder, open_state_folder
 from mailboat.content.targets.tree_target import TreePresenter, TreeTarget
 from mailboat.durable_file import NO_LINKS
-from mailboat.errors import SourceChangedError, SourceMissingError, TargetCorruptError
+from mailboat.errors import SourceChangedError, SourceMissingError, TargetCorruptError, UsageError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle
 from mailboat.model.positions import Position
@@ -81,6 +81,8 @@ _LONGEST_FOLDER: Final = f"/{0:020d}-{0:08x}"
 _BUILDING: Final = "building"
 _DISCARDED: Final = "discarded"
 _LINKED: Final = "linked"
+_DRAFT: Final = f"{CURRENT}.new"
+_IN_USE: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY})
 NOTHING: Final = "nothing"
 
 
@@ -93,7 +95,7 @@ def open_generations_target(
 
     Raises:
         TargetBusyError: Another process imports into it.
-        UsageError: The folder holds something that no target put there.
+        UsageError: The folder holds something that no target put there, or its disk has no symbolic links.
         TargetCorruptError: The state is damaged, or the current generation is gone.
         StorageFullError, StorageReadOnlyError, StorageFailedError.
     """
@@ -160,6 +162,8 @@ class _Generations(TreePresenter):
         self._was_held_back = False
         self._current: FolderHandle | None = None
         self._own.make_folder(NOTHING).close()
+        if not self._names:
+            self._check_links()
         self._recover()
 
     def begin(self) -> None:
@@ -239,8 +243,9 @@ class _Generations(TreePresenter):
 
     def _recover(self) -> None:
         """Do what a killed process left undone, and undo what it had not committed."""
-        for left in (_BUILDING, _DISCARDED, _LINKED):
+        for left in (_BUILDING, _LINKED):
             self._own.remove(left)
+        self._remove_discarded()
         newest = self._root.status(self._names[0]) if self._names else None
         if self._names and (newest is None or not stat.S_ISDIR(newest.st_mode)):
             raise TargetCorruptError(
@@ -258,17 +263,33 @@ class _Generations(TreePresenter):
         if is_there and self._flipped == self._names[0]:
             return
         if not is_there:
-            draft = f"{CURRENT}.new"
-            # Left by a process that was killed between `symlink` and `move`.
-            self._own.remove(draft)
             # a link can't be changed in place: a second one is made and renamed over it, so readers always find one
-            os.symlink(self._names[0], draft, dir_fd=self._own.descriptor)
-            self._own.move(draft, self._root, CURRENT)
+            self._draft_link(self._names[0])
+            self._own.move(_DRAFT, self._root, CURRENT)
         self._state.durability.touch(self._root.place)
         self._state.durability.sync()
         # the link is durable before older generations go: after a crash it must not lead to a removed one
         self._flipped = self._names[0]
         self._prune()
+
+    def _draft_link(self, name: str) -> None:
+        # Left by a process that was killed between `symlink` and `move`.
+        self._own.remove(_DRAFT)
+        os.symlink(name, _DRAFT, dir_fd=self._own.descriptor)
+
+    def _check_links(self) -> None:
+        """See that the disk has symbolic links. Raises: UsageError."""
+        # Before the first commit, which would find that out when it is too late.
+        try:
+            self._draft_link(NOTHING)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            raise UsageError(
+                f"the disk of {self._root.place} has no symbolic links: {error.strerror}",
+                next_step="choose files: or sqlite:, or another disk",
+            ) from error
+        self._own.remove(_DRAFT)
 
     def _prune(self) -> None:
         for name in self._root.names():
@@ -311,12 +332,17 @@ class _Generations(TreePresenter):
 
     def _throw_away(self, name: str) -> None:
         """Remove a generation that may be there, first from sight: never a part of it remains under its name."""
-        self._own.remove(_DISCARDED)
+        with self._own.make_folder(_DISCARDED) as discarded, suppress(FileNotFoundError):
+            self._root.move(name, discarded, name)
+        self._remove_discarded()
+
+    def _remove_discarded(self) -> None:
         try:
-            self._root.move(name, self._own, _DISCARDED)
-        except FileNotFoundError:
-            return
-        self._own.remove(_DISCARDED)
+            self._own.remove(_DISCARDED)
+        except OSError as error:
+            # NFS keeps a file that a reader on this machine has open, and its folder: they go with a later generation
+            if error.errno not in _IN_USE:
+                raise
 
     def _leave_current(self) -> None:
         if self._current is not None:

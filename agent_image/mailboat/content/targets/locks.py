@@ -18,10 +18,12 @@ class TargetLock:
         self._handle = folder.open_lock(name)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except OSError as error:
             # for the message only: the holder may not have written its id yet
             holder = os.pread(self._handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._handle)
+            if not isinstance(error, BlockingIOError):  # such as NFS without its lock service
+                raise
             raise TargetBusyError(
                 f"process {holder} imports into {uri}", next_step=f"stop process {holder}, or choose another target"
             ) from error

@@ -16,7 +16,7 @@ from typing import Final
 from mailboat.content.disk_layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
-from mailboat.content.targets.disk_names import FoldedNames, PathLimits, ignores_case
+from mailboat.content.targets.disk_names import FoldedNames, PathLimits, folding_of
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import ShownNamespaces
@@ -111,10 +111,13 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "", *, is_kn
         staging = Staging(own.make_folder(_STAGING), durability)
         undo.callback(staging.close)
         connection, second = open_database(own, STATE_FILE, kind, uri, is_known=is_known)
-        folded = FoldedNames(connection, root.place) if ignores_case(own) else None
+        undo.callback(connection.close)
+        undo.callback(second.close)
+        fold, room = folding_of(own, staging.folder), PathLimits(root.place, longest_below)
         # from here on the caller closes them
         undo.pop_all()
-    intake = StagedIntake(connection, staging, PathLimits(root.place, longest_below), folded)
+    folded = None if fold is None else FoldedNames(connection, root.place, fold)
+    intake = StagedIntake(connection, staging, room, folded)
     namespaces = ShownNamespaces(connection, staging, durability)
     return StateFolder(uri, root, own, lock, connection, second, durability, staging, intake, namespaces)
 
