@@ -16,7 +16,13 @@ from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.content.port import Source
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.watched_sources import WatchedSource
-from mailboat.errors import LimitExceededError, SourceMissingError, UntrustedInputError, UsageError
+from mailboat.errors import (
+    LimitExceededError,
+    PlaceUnusableError,
+    SourceMissingError,
+    UntrustedInputError,
+    UsageError,
+)
 from mailboat.journal.port import Record
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter, filter_for
@@ -139,6 +145,18 @@ def test_package_keeps_each_standard_property(described: VaultSource, tmp_path: 
     assert b"Content-Package-Id: theirs:wide.site:7.1\r\n" in manifest
     assert b"Content-Package-Type: mixed\r\n" in manifest
     assert b"Content-Package-Description: Two lines of <their> content\r\n" in manifest
+
+
+def test_a_package_is_not_written_into_its_own_content(tmp_path: Path) -> None:
+    (tmp_path / "site/news").mkdir(parents=True)
+    (tmp_path / "site/.mailboat").mkdir()
+    (tmp_path / "site/news/a").touch()
+    files, source = PackageFiles(PackageRegistry([TreeCodec()]), LimitsConfig()), FolderSource(tmp_path / "site")
+    for path, into in (("/", "site/p.pkg"), ("/", "site/news/p.pkg"), ("/news", "site/news/p.pkg")):
+        with pytest.raises(PlaceUnusableError, match="lies in the content"):
+            files.build(add_request([NodePath(path)]), source, tmp_path / into, "tree", {})
+    for path, into in (("/news", "site/p.pkg"), ("/", "site/.mailboat/p.pkg"), ("/", "site.pkg")):
+        files.build(add_request([NodePath(path)]), source, tmp_path / into, "tree", {})
 
 
 def test_a_manifest_folds_lines_between_any_bytes(described: VaultSource, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from mailboat.errors import (
     RequestConflictError,
     SourceChangedError,
     SourceMissingError,
+    StorageFailedError,
     StorageFullError,
     UntrustedInputError,
     UsageError,
@@ -201,6 +202,19 @@ def test_a_large_package_is_built_on_the_disk_of_the_spool_folder(
     settings = engine.publishing_with(spool=str(tmp_path))
     engine.publisher(settings).publish(add_request(list(source.nodes)), source)
     assert places == [tmp_path]
+
+
+def test_content_that_a_format_packs_first_waits_on_the_disk_of_the_spool_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.packages.filevault.archive_writer.SPOOL_BYTES", 1000)
+    source = MemorySource([file_node(NodePath("/big"), Binary(b"text" + random.Random(1).randbytes(5000)))])
+    with memory_engine(tmp_path, EngineParts(codecs={"filevault": FilevaultCodec()})) as engine:
+        settings = engine.publishing_with(
+            package_type="filevault", transfer=Transfer.CHUNKS, spool=str(tmp_path / "missing")
+        )
+        with pytest.raises(StorageFailedError, match="missing"):
+            engine.publisher(settings).publish(add_request([NodePath("/big")]), source)
 
 
 def test_a_large_package_goes_to_the_blob_store(engine: Engine) -> None:
@@ -607,6 +621,17 @@ def test_a_changed_access_control_list_is_shipped_whole_for_repositories(
         assert list(publisher.publish_changed(after, [ROOT])) == []
 
 
+def test_an_empty_source_is_refused_and_not_taken_for_removals(engine: Engine) -> None:
+    publisher = engine.publisher()
+    assert list(publisher.publish_changed(MemorySource())) == []
+    list(publisher.publish_changed(site()))
+    before = len(messages(engine))
+    for publish in (publisher.plan_changed, lambda source: list(publisher.publish_changed(source))):
+        with pytest.raises(SourceMissingError, match="is empty, and content of it was published"):
+            publish(MemorySource(uri=site().uri))
+    assert len(messages(engine)) == before
+
+
 def test_only_what_changed_is_shipped_and_removals_with_it(engine: Engine) -> None:
     source = site()
     changed(engine, source)
@@ -629,7 +654,7 @@ def test_there_and_back_again_is_published_each_time(engine: Engine) -> None:
 @pytest.mark.parametrize("top", ["/", "/f"])
 def test_children_of_a_removed_node_stay_known(engine: Engine, top: str) -> None:
     first, second = (child_of(NodePath(top), name) for name in "xy")
-    source = MemorySource([Node(NodePath(top), "sling:Folder"), a_file(first), a_file(second)])
+    source = MemorySource([Node(NodePath(top), "sling:Folder"), a_file(first), a_file(second), a_file("/z")])
     changed(engine, source)
     for path in (NodePath(top), first):
         del source.nodes[path]

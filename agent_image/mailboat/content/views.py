@@ -5,7 +5,7 @@
     generations, busy the committed generation, which stays as it is for as long as it is kept
     files, busy       TargetBusy: its files change in place
 
-The table says what there is, as of sqlite targets; the folder that shows it has the bytes, which are compared with
+The table has the nodes, as of sqlite targets; the folder that shows it has the bytes, which are compared with
 their digests. So a copy has what was imported, not what others did to the files, and none is made of a damaged target.
 
 Where generations wait for the end of a bulk build, the copy is of the generation that is shown, with its position, and

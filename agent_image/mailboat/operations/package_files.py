@@ -17,11 +17,13 @@ from mailboat.composition.home import translated_writes
 from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import TreeHash
 from mailboat.content.port import DescribedSource, Source, Target
+from mailboat.content.sources.folder import FolderSource
 from mailboat.content.watched_sources import Watch, description_of, unwatched, watched_records
 from mailboat.durable_file import replaced_file
 from mailboat.errors import (
     BlobMissingError,
     MailboatError,
+    PlaceUnusableError,
     SourceMissingError,
     UnknownPackageTypeError,
     UntrustedInputError,
@@ -33,6 +35,7 @@ from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import NodeRecord
+from mailboat.model.paths import is_within
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, add_request, check_request
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
@@ -112,8 +115,8 @@ class PackageFiles:
         Its name, group and version are those given, else the source's, else from the name of the file. A whole source
         with a name keeps that it has no group or version.
 
-        Raises: SourceMissingError, SourceChangedError, UsageError, StorageFullError, StorageReadOnlyError,
-                StorageFailedError.
+        Raises: SourceMissingError, SourceChangedError, UsageError, PlaceUnusableError, StorageFullError,
+                StorageReadOnlyError, StorageFailedError.
         """
         check_request(request)
         if properties and package_type != FILEVAULT:
@@ -121,6 +124,7 @@ class PackageFiles:
                 f"a package of type {package_type} has no properties: {', '.join(sorted(properties))}",
                 next_step=f"leave out --property, or build with --type {FILEVAULT}",
             )
+        _check_place(file, request, source)
         shipment = shipment_of(request, source)
         contents = replace(
             shipment.contents(package_type, self._limits),
@@ -225,6 +229,16 @@ class PackageFiles:
             codec = self._codec_of(file, stream)
             with refusals_of(file), closing(codec.open(stream, self._limits, self._open_blob)) as reader:
                 yield codec.package_type, reader
+
+
+def _check_place(file: Path, request: DistributionRequest, source: Source) -> None:
+    """Refuse a file that would be in the package itself. Raises: PlaceUnusableError."""
+    plain = unwatched(source)
+    folder = plain.folder_of(file) if isinstance(plain, FolderSource) else None
+    if folder is not None and any(is_within(folder, path) for path in request.deep_paths):
+        raise PlaceUnusableError(
+            f"{file} lies in the content of the package", next_step="name a file outside of the source", path=file
+        )
 
 
 def _described(problem: MailboatError) -> str:

@@ -48,6 +48,7 @@ class PackageContents:
         is_for_repositories: Refuse names and values that a JCR repository can't hold.
         node_types: Files that define node types, by entry; in formats that have them.
         limits: What readers of the same configuration accept: nothing beyond it is written.
+        spool: The folder for what a format has to pack before it is written; None: that of the system.
     """
 
     filter: WorkspaceFilter
@@ -62,6 +63,7 @@ class PackageContents:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     directories: Sequence[NodePath] = ()
     node_types: Mapping[str, bytes] = field(default_factory=dict)
+    spool: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

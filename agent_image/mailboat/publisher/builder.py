@@ -274,6 +274,7 @@ class PackageBuilder:
             inline_binary_bytes=self._settings.config.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
             refuse_collisions=self._settings.limits.refuse_collisions,
+            spool=self._settings.spool,
         )
 
     def _piece_writer(self, package_id: PackageId, check: Callable[[], object]) -> PieceWriter:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final
 
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
-from mailboat.errors import SourceChangedError
+from mailboat.errors import SourceChangedError, SourceMissingError
 from mailboat.model.filters import FilterSet, WorkspaceFilter, policy_of
 from mailboat.model.identifiers import RequestId
 from mailboat.model.messages import Action
@@ -192,7 +193,14 @@ class ChangeShipper:
             for root in dict.fromkeys(outermost)
             for node in source.walk(root)
         )
-        content_bytes = self._published.compare(source_id, outermost, nodes)
+        first = list(islice(nodes, 1))
+        content_bytes = self._published.compare(source_id, outermost, chain(first, nodes))
+        if not first and ROOT in outermost and next(self._published.changes(), None) is not None:
+            # The mount point of a volume that is not mounted is an empty folder: all would be removed everywhere.
+            raise SourceMissingError(
+                f"{source.uri} is empty, and content of it was published",
+                next_step="mount its volume, or remove what was published: mailboat delete PATH …",
+            )
         if on_compared is not None:
             on_compared(content_bytes)
         changes = self._published.changes()

@@ -151,8 +151,8 @@ def connect_database(file: Path, uri: str) -> sqlite3.Connection:
             # https://www.sqlite.org/pragma.html#pragma_synchronous
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            # Else the log keeps the size of the largest package or restore, and Debian's SQLite writes all that is
-            # removed once more, as zeros.
+            # Else the log keeps the size of the largest package or restore, and Debian's SQLite overwrites all that is
+            # removed with zeros.
             connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
             connection.execute("PRAGMA secure_delete = OFF")
             upgrade(connection, SCHEMA)

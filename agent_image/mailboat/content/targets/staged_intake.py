@@ -164,7 +164,7 @@ class StagedIntake:
     def _is_shown(self, node: Node, digest: bytes) -> bool:
         """Whether a binary is where `DiskTree.show` looks for it, were it not staged."""
         names = names_on_disk(node.path)
-        # with children it is beside the sidecar: `prepare_redo` stages it where these come or go
+        # with children it is next to the sidecar: `prepare_redo` stages it where these come or go
         place = names if is_shown_as_file(node) else [*names, binary_file(digest)]
         if self._shown_in is None:
             return False

@@ -111,9 +111,15 @@ class _Packer:
 class ArchiveWriter:
     """A zip being written, strictly forward."""
 
-    def __init__(self, into: BinaryIO, level: int = LEVEL, limits: LimitsConfig | None = None) -> None:
-        """Write to `into` from where it stands; `level` is zlib's. Nothing beyond the limits of readers is written."""
+    def __init__(
+        self, into: BinaryIO, level: int = LEVEL, limits: LimitsConfig | None = None, spool: str | None = None
+    ) -> None:
+        """Write to `into` from where it stands; `level` is zlib's. Nothing beyond the limits of readers is written.
+
+        `spool` is the folder for what is packed before it is written; None: that of the system.
+        """
         self._into = into
+        self._spool_folder = spool
         self._level = level
         self._limits = limits or LimitsConfig()
         self._content_bytes = 0
@@ -184,7 +190,7 @@ class ArchiveWriter:
 
     def _spool(self, name: str, binary: Binary) -> None:
         packer = zlib.compressobj(self._level, zlib.DEFLATED, -zlib.MAX_WBITS)
-        with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
+        with tempfile.SpooledTemporaryFile(SPOOL_BYTES, dir=self._spool_folder) as spool:
             crc = _checked(name, binary, lambda piece: spool.write(packer.compress(piece)))
             spool.write(packer.flush())
             if spool.tell() * self._limits.max_ratio < binary.length_bytes:

@@ -95,7 +95,7 @@ class FilevaultCodec:
             SourceChangedError: A binary's bytes are not those of its digest.
             LimitExceededError: Names collide that must not, or readers of the same configuration refuse a node.
         """
-        return self._lay_out(contents, ArchiveWriter(into, self._settings.level, contents.limits))
+        return self._lay_out(contents, ArchiveWriter(into, self._settings.level, contents.limits, contents.spool))
 
     def check(self, contents: PackageContents) -> None:
         self._lay_out(replace(contents, nodes=unread(contents.nodes)), EntryCounter(contents.limits))
