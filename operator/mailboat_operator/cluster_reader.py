@@ -251,9 +251,11 @@ class ClusterReader:
             return VolumeClaims()
         size, labels = format_size(wanted.size_bytes), workload["spec"]["selector"]["matchLabels"]
         try:
-            found = members_claims(await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels), workload)
+            listed = await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels)
         except ClusterRefusedError as error:  # rights of an older chart
             return VolumeClaims(refused=error.message if is_followed else None)
+        # Before the StatefulSet is made, of all ordinals: its template will have the new size, so nothing looks later.
+        found = listed if template_bytes(workload) is None else members_claims(listed, workload)
         if not is_followed and not any(too_small(found, wanted.size_bytes)):
             return VolumeClaims()
         refusals = (self.systems.refusals.of(claim, size, self.now) for claim in too_small(found, wanted.size_bytes))

@@ -142,6 +142,7 @@ async def _watch(settings: OperatorSettings, watched: Watched, resync: Resync, s
     await resync.prime(systems.claims)
     is_clusterwide, namespaces = not settings.namespaces, await resync.open_namespaces()
     while True:
+        systems.claims.hide(set(settings.namespaces).difference(namespaces))
         try:
             await kopf.operator(
                 registry=registry_of(watched),

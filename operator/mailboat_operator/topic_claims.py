@@ -6,7 +6,7 @@ Journals, of two namespaces too, count as one where they lead to the same broker
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -60,11 +60,21 @@ class TopicClaims:
 
     def __init__(self) -> None:
         """No claims yet."""
+        self._hidden: Sequence[str] = ()
         self._claims: dict[Place, _Claim] = {}
         self._by_last_name: dict[str, set[Place]] = {}
         self._reclaimed: dict[Place, set[Place]] = {}
         self._leads: dict[Place, _Lead] = {}
         self._own_names: dict[str, set[tuple[Place, JournalRole]]] = {}
+
+    def hide(self, namespaces: Collection[str]) -> None:
+        """These namespaces should be served and may not be listed: they may need what others delete."""
+        self._hidden = sorted(namespaces)
+
+    @property
+    def hidden(self) -> str | None:
+        """A namespace that may not be listed; None where all are."""
+        return next(iter(self._hidden), None)
 
     def saw(self, manifest: Mapping[str, Any], *, is_gone: bool = False) -> None:
         """Record a Topic or Journal that was seen or deleted; others and undecodable ones claim nothing."""
@@ -95,7 +105,10 @@ class TopicClaims:
         # by place, too: creation times have whole seconds, and both sides must name the same owner
         older = sorted((other.made_at, other.place) for other in others)
         owner = older[0][1] if older and older[0] < (ours.made_at, ours.place) else None
-        return CompetingTopics(owner, others[0].place if others else None)
+        heir = others[0].place if others else None
+        if heir is None and self.hidden is not None:
+            heir = self.hidden, f"of namespace {self.hidden}, which may not be listed, perhaps"
+        return CompetingTopics(owner, heir)
 
     def beside(self, manifest: Mapping[str, Any]) -> list[Place]:
         """Other Topics to reconcile when this one came, went or changed."""

@@ -239,6 +239,18 @@ def test_a_topic_with_a_name_of_its_own_is_claimed_by_that_name_alone() -> None:
     assert owner_of(claims, {"topicName": "content"}, {}) is None
 
 
+def test_a_namespace_that_may_not_be_listed_may_claim_each_topic() -> None:
+    """Its RoleBinding may be missing for a moment: a topic that is deleted then is lost."""
+    claims = claims_of(("Journal", "a", JOURNAL_SPEC))
+    claims.hide({"b"})
+    topic, journal = stored("Topic", "main", OF_PACKAGES), stored("Journal", "main", JOURNAL_SPEC)
+    heir = claims.rivals(topic, journal).heir
+    assert heir is not None
+    assert heir[0] == "b"
+    claims.hide(())
+    assert claims.rivals(topic, journal).heir is None
+
+
 def test_journals_with_two_addresses_are_known_as_one_by_the_cluster_of_their_statuses() -> None:
     """The first event of a Journal is older than its status."""
     claims = TopicClaims()

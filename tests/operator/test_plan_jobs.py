@@ -438,18 +438,17 @@ class TwoNamespaces:
     ("prefix", "made", "owner"),
     [
         ("shop-", "2026-01-01T00:00:00Z", ("other", "cdn")),
-        ("shop-", "2026-03-01T00:00:00Z", None),
         ("news-", "2026-01-01T00:00:00Z", None),
     ],
-    ids=["older", "younger", "another log"],
+    ids=["older", "another log"],
 )
 def test_the_older_of_two_objects_keeps_a_queue_of_one_log(
     prefix: str, made: str, owner: tuple[str, str] | None, queue_of: Any, author: Any
 ) -> None:
-    ours = queue_of(deleted_seconds_ago=0)
+    ours, theirs = queue_of(deleted_seconds_ago=0), queue_of()
     ours = replace(ours, metadata=replace(ours.metadata, created_at=datetime(2026, 2, 1, tzinfo=UTC)))
     created = datetime.fromisoformat(made)
-    theirs = replace(ours, metadata=replace(ours.metadata, namespace="other", created_at=created))
+    theirs = replace(theirs, metadata=replace(theirs.metadata, namespace="other", created_at=created))
     reader = TwoNamespaces(author, theirs, prefix)
 
     found = asyncio.run(observe_job_queue(cast("Any", reader), ours))
@@ -464,6 +463,17 @@ def test_a_deleted_object_leaves_its_queue_to_a_younger_one_that_stays(queue_of:
     reader = TwoNamespaces(author, theirs, "shop-")
     found = asyncio.run(observe_job_queue(cast("Any", reader), ours))
     assert found.owner == ("other", "cdn"), "its queued jobs would be dropped"
+
+
+def test_of_two_objects_that_are_deleted_together_none_leaves_its_queue_to_the_other(
+    queue_of: Any, author: Any
+) -> None:
+    ours = queue_of(deleted_seconds_ago=0)
+    ours = replace(ours, metadata=replace(ours.metadata, created_at=datetime(2026, 2, 1, tzinfo=UTC)))
+    older = datetime(2026, 1, 1, tzinfo=UTC)
+    theirs = replace(ours, metadata=replace(ours.metadata, namespace="other", created_at=older))
+    found = asyncio.run(observe_job_queue(cast("Any", TwoNamespaces(author, theirs, "shop-")), ours))
+    assert found.owner is None
 
 
 @pytest.mark.parametrize(("made", "owner"), [("2026-01-01", ("other", "nightly")), ("2026-03-01", None)])

@@ -74,7 +74,7 @@ def golden_watch(journal: Journal, clock: ManualClock) -> GoldenWatch:
 def watching_golden(journal: Journal, clock: ManualClock) -> Step:
     watch = golden_watch(journal, clock)
     watch.start_at(Offset(0))
-    return lambda: watch.wait(Offset(0), 0.0)
+    return lambda: watch._read(0.0)
 
 
 def memory_journal(clock: Clock) -> MemoryJournal:
@@ -118,12 +118,14 @@ def test_a_staged_subscriber_that_goes_back_while_the_journal_is_away_hears_all_
     flaky: Any = FlakyJournal(journal)
     watch = golden_watch(flaky, clock)
     watch.start_at(Offset(3))
-    assert not watch.wait(Offset(3), 0.0)
+    watch._read(0.0)
+    assert watch._statuses.of(Offset(3)) is None
     flaky.outages = 1
     with pytest.raises(JournalUnavailableError, match="is away"):
         watch.start_at(Offset(0))
     watch.start_at(Offset(0))
-    assert watch.wait(Offset(0), 0.0)
+    watch._read(0.0)
+    assert watch._statuses.of(Offset(0)) is PackageStatus.IMPORTED
 
 
 def test_commands_are_heard_after_a_journal_was_away_while_the_topic_was_begun_again() -> None:

@@ -629,6 +629,8 @@ def test_an_empty_source_is_refused_and_not_taken_for_removals(engine: Engine) -
     for publish in (publisher.plan_changed, lambda source: list(publisher.publish_changed(source))):
         with pytest.raises(SourceMissingError, match="is empty, and content of it was published"):
             publish(MemorySource(uri=site().uri))
+    with pytest.raises(SourceMissingError, match="is empty, and content of it was published"):
+        list(publisher.publish_changed(MemorySource(uri=site().uri), [NodePath("/en")]))
     assert len(messages(engine)) == before
 
 

@@ -61,6 +61,7 @@ from mailboat.subscriber.figures import SubscriberPhase
 MAX_REMEMBERED: Final = 100
 """Commands whose outcome can be asked for later, and those of the last request; the oldest are forgotten first."""
 
+_PUBLISHED_SECONDS: Final = 5.0
 _SAMPLE_MS: Final = 10_000
 """Between samples of a position that does not move, as announcements come."""
 
@@ -135,7 +136,7 @@ class OwnSubscribers:
         self._lock = threading.Lock()
         self._rates = defaultdict[QueueName, Rate](Rate)
         self._sent = dict[str, SentCommands]()
-        self._recent = RecentPublishers(workspace, clock)
+        self._recent = RecentPublishers(workspace, clock, _PUBLISHED_SECONDS)
 
     def status(self) -> StatusView:
         """Journal, followed publishers and subscribers. Raises: JournalUnavailableError if it was never reached."""

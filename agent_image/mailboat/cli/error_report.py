@@ -58,6 +58,7 @@ _TOLD: Final = 300
 """Characters of a foreign exception's text that are shown."""
 
 _OF_NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
 _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF})
 
 
@@ -148,6 +149,12 @@ def leave_broken_pipe() -> None:
         sys.stderr.flush()
     except OSError:
         leave_stream(sys.stderr)
+
+
+def heed_unwritable(stream: TextIO, error: OSError) -> None:
+    """A line could not be written: leave the stream, unless its next line may pass, as on a disk that is full now."""
+    if error.errno not in _PASSING:
+        leave_stream(stream)
 
 
 def leave_stream(stream: TextIO) -> None:

@@ -35,6 +35,10 @@ def run() -> None:
     """The entry point of the installed program."""
     open_closed_streams()
     code = main(sys.argv[1:])
+    try:
+        sys.stderr.flush()
+    except OSError:
+        leave_stream(sys.stderr)  # else the interpreter ends with exit code 120
     gc.freeze()  # the interpreter ends by looking through all that was imported: a sixth of a short command
     exit_with(code)
 

@@ -12,7 +12,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mailboat.cli.error_report import leave_stream
+from mailboat.cli.error_report import heed_unwritable
 from mailboat.cli.output import Output, Report, show
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.environment import Settings
@@ -129,7 +129,8 @@ class Session(Frozen):
         names |= {publisher.name for publisher in home.config.agents.publishers}
         # of the configured one, where it is not among them, all queues would look empty
         configured = home.config.publisher.name
-        return configured if configured in names or not names else _only_of(sorted(names))
+        is_named = configured != type(home.config.publisher)().name
+        return configured if is_named or configured in names or not names else _only_of(sorted(names))
 
     def _only_publisher(self) -> str:
         with self.control() as control:
@@ -150,8 +151,8 @@ class Session(Frozen):
         try:
             sys.stderr.write(printable(line) + "\n")
             sys.stderr.flush()
-        except OSError:
-            leave_stream(sys.stderr)
+        except OSError as error:
+            heed_unwritable(sys.stderr, error)
 
 
 def _only_of(names: Sequence[str]) -> str:

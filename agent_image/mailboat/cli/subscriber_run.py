@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from mailboat.agent.subscriber_process import SubscriberProcess, Subscription, unknown_publishers
-from mailboat.cli.error_report import leave_stream
+from mailboat.cli.error_report import heed_unwritable
 from mailboat.cli.output import Output, Report, bytes_text, cause_text, count_text, seconds_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
@@ -74,8 +74,8 @@ class ProgressLine:
         """Show a snapshot. A stream that can't be written ends no import."""
         try:
             self._show(statistics)
-        except OSError:  # its terminal is closed, its reader is gone, or its disk is full
-            leave_stream(self._into)
+        except OSError as error:  # its terminal is closed, its reader is gone, or its disk is full
+            heed_unwritable(self._into, error)
 
     def _show(self, statistics: SubscriberStatistics) -> None:
         text = progress_text(self._name, statistics)

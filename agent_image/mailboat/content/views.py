@@ -180,7 +180,8 @@ class _CommittedSource(TableSource):
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        yield self._connection
+        with TranslatedFailures(self.uri):
+            yield self._connection
 
     def _open(self, path: NodePath, digest: bytes) -> BinaryIO:
         return self._open_binary(path, digest)

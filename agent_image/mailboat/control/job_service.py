@@ -343,6 +343,7 @@ class JobService:
             known = fold.schedules
             found = known.find(schedule.name)
             if found is None or found._replace(next_ms=None) != schedule:
+                plan_schedule(known, schedule, fold.now_ms)  # refused before anything is appended
                 source.tick()  # the time of an idle log stands still, and the clocks of processes differ
                 source.fire()  # what is due of the schedule that is replaced
             planned = plan_schedule(known, schedule, fold.now_ms)

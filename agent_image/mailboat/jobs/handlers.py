@@ -30,8 +30,8 @@ class JobCompletedError(UsageError):
     """The job was completed before. The first result counts."""
 
 
-class _StoppedError(Exception):
-    """A handler was asked to stop, and has steps left."""
+class _StoppedError(BaseException):
+    """A handler was asked to stop, and has steps left. No `except Exception` of a handler takes it for a failure."""
 
 
 class Publish(Protocol):

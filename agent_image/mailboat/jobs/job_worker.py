@@ -177,7 +177,9 @@ class JobWorker:
 
     def pause_within(self, seconds: float) -> float:
         """How long to wait after a failed `turn`, instead of so long: nothing is renewed or reported meanwhile."""
-        return min(seconds, _LONGEST_PAUSE_SECONDS) if self.running else seconds
+        if not self.running:
+            return seconds
+        return min(seconds, _LONGEST_PAUSE_SECONDS, *(lease_ms / 6_000 for lease_ms in self._leases_ms.values()))
 
     def wake(self) -> None:
         """Make a waiting `turn` return at once. From any thread."""

@@ -94,7 +94,7 @@ def plan_schedule(known: Schedules, wanted: Schedule, now_ms: int) -> Schedule:
         # An interval must not begin again each time that it is set, as it would never be due. What was due at its only
         # time and fired must not fire again, as it gets another job.
         wanted = wanted._replace(next_ms=found.next_ms)
-        if wanted == found or found.at_ms:
+        if wanted == found or found.at_ms or found.next_ms is not None:
             return wanted
     next_ms = wanted.at_ms or _next_ms(wanted, now_ms)
     if next_ms is None:

@@ -35,8 +35,8 @@ def records_of_jobs(jobs: Sequence[NewJob]) -> Sequence[JobsAdded]:
 
 
 def _size_of(job: NewJob) -> int:
-    # A character takes up to four bytes; the rest is bounded.
-    return len(job.payload) + 4 * (len(job.key) + len(job.unique) + len(job.request_id)) + 1_000
+    # A character takes up to four bytes, the numbers less than 100.
+    return len(job.payload) + 4 * (len(job.topic) + len(job.key) + len(job.unique) + len(job.request_id)) + 100
 
 
 def append_jobs(journal: Journal, jobs: Sequence[NewJob]) -> None:

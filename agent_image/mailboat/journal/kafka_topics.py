@@ -432,7 +432,7 @@ class KafkaTopics:
                         self._renew(first)
                     self._raise_unless_repeatable(error_of(raised), deadline, doing, topic, check_exists=check_exists)
                     # After each failure: the client may still ask a broker that has died since.
-                    self._refresh_admin(clients, topic)
+                    self._refresh_admin(self._clients, topic)
                 else:
                     self._log.succeeded()
                     return answer

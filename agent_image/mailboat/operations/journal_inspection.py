@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from mailboat.composition.workspace import Workspace
 
 _LAST_MESSAGES: Final = 20
-_READ_AGAIN_SECONDS: Final = 5.0
 _WAYS: Final = {"inline": "inline", "reference": "by reference", "pieces": "in pieces", "none": "no package"}
 """How a summary names the transport of a package."""
 
@@ -62,8 +61,9 @@ class RecentPublishers:
     Reading them opens a reader, which on Kafka is a new client, and fetches up to twenty packages.
     """
 
-    def __init__(self, workspace: Workspace, clock: Clock) -> None:
-        """Read nothing yet."""
+    def __init__(self, workspace: Workspace, clock: Clock, again_seconds: float = 0.0) -> None:
+        """Read nothing yet; while the log grows, at most once in `again_seconds`."""
+        self._again_seconds = again_seconds
         self._workspace = workspace
         self._clock = clock
         # One tuple, replaced as a whole: the end of the log, when it was read, and what was found.
@@ -78,7 +78,8 @@ class RecentPublishers:
         """Those of a log that ends there now; seconds old while it grows. Raises: the journal's errors."""
         now = self._clock.monotonic()
         before, read_at, found = self._read
-        if before != end and now - read_at >= _READ_AGAIN_SECONDS:
+        if before != end and now - read_at >= self._again_seconds:
+            self._read = before, now, found  # also where the read fails
             found = recent_publishers(self._workspace.journal, self._workspace.package_topic)
             self._read = end, now, found
         return found

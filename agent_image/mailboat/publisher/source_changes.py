@@ -19,6 +19,7 @@ from typing import Final
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
+from mailboat.content.watched_sources import unwatched
 from mailboat.errors import SourceChangedError, SourceMissingError
 from mailboat.model.filters import FilterSet, WorkspaceFilter, policy_of
 from mailboat.model.identifiers import RequestId
@@ -144,6 +145,10 @@ def with_whole_policies(changes: Iterable[SourceChange], source: Source) -> Iter
                 yield change
 
 
+def _is_empty(source: Source) -> bool:
+    return next(iter(unwatched(source).walk(ROOT)), None) is None
+
+
 def _is_complete(put: SourceChange, following: SourceChange | None) -> bool:
     if put.is_alone or put.path == ROOT:
         return False
@@ -195,7 +200,7 @@ class ChangeShipper:
         )
         first = list(islice(nodes, 1))
         content_bytes = self._published.compare(source_id, outermost, chain(first, nodes))
-        if not first and ROOT in outermost and next(self._published.changes(), None) is not None:
+        if not first and next(self._published.changes(), None) is not None and _is_empty(source):
             # The mount point of a volume that is not mounted is an empty folder: all would be removed everywhere.
             raise SourceMissingError(
                 f"{source.uri} is empty, and content of it was published",

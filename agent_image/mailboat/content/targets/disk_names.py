@@ -10,6 +10,7 @@ that brings it, before anything is written (`PathLimits`).
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -42,8 +43,8 @@ def folding_of(own: FolderHandle, scratch: FolderHandle) -> Callable[[str], str]
         scratch.create_file(_COMPOSED).close()
         are_one = scratch.status(_DECOMPOSED) is not None
         scratch.remove(_COMPOSED)
-    except OSError:  # such as a full disk, which must not keep a target from being opened
-        are_one = True
+    except OSError as error:  # must not keep a target from being opened; a full disk says nothing of names
+        are_one = error.errno not in {errno.ENOSPC, errno.EDQUOT}
     return _composed if are_one else None
 
 

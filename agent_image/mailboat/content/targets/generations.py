@@ -343,6 +343,13 @@ class _Generations(TreePresenter):
             # NFS keeps a file that a reader on this machine has open, and its folder: they go with a later generation
             if error.errno not in _IN_USE:
                 raise
+            with self._own.folder(_DISCARDED) as discarded:  # the others need not wait for it
+                for name in discarded.names():
+                    try:
+                        discarded.remove(name)
+                    except OSError as kept:
+                        if kept.errno not in _IN_USE:
+                            raise
 
     def _leave_current(self) -> None:
         if self._current is not None:
