@@ -112,6 +112,7 @@ def plan(session: Session, cutting: CutOptions, source: SourceArgument, paths: R
     """Show how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
     collisions = NameCollisions()
     with closing(open_source(source, identity=cutting.file_identity)) as opened:
+        # the paths that are given, else those of a FileVault filter, else all
         roots = outermost(replaced_roots(opened, content_paths(paths or ()) or (ROOT,)))
         budget = Budget(parse_size(cutting.budget), cutting.nodes)
         found = summary_of(cut_whole(opened, roots, budget, collisions.watch), collisions)

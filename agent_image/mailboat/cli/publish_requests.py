@@ -71,7 +71,9 @@ def published_lines(packages: Sequence[DistributionView]) -> Iterator[str]:
         remark = "published before, nothing sent" if package.repeated else _figures_text([package])
         first = " ".join(package.paths[:3])
         paths = f"{first} … {len(package.paths)} paths" if len(package.paths) > 3 else first
-        line = f"{package.package_id}  offset {package.offset}  {_action_text(package)} {paths}".rstrip()
+        line = (
+            f"{package.package_id}  offset {package.offset}  {_action_text(package)} {paths}".rstrip()
+        )  # TEST names none
         yield f"{line}  {remark}" if remark else line
     if len(packages) > 1:
         yield f"{count_text(len(packages), 'package')} in total: {_figures_text(packages) or 'no content'}"

@@ -21,7 +21,7 @@ class PackageRegistry(Mapping[str, PackageCodec]):
     """Codecs by package type. Unchangeable, so any thread may use it."""
 
     def __init__(self, codecs: Iterable[PackageCodec]) -> None:
-        self._codecs = {codec.package_type: codec for codec in codecs}
+        self._codecs = {codec.package_type: codec for codec in codecs}  # of two for one type the later one counts
 
     def __getitem__(self, package_type: str) -> PackageCodec:
         return self._codecs[package_type]

@@ -88,7 +88,7 @@ class ImportGuard:
         is_cleared: Callable[[], bool] | None = None,
         when_slow: Callable[[], None] | None = None,
     ) -> None:
-        """Limit each package to `timeout_seconds`; `when_slow` is called once in a batch that takes over a second.
+        """Limit each package to `timeout_seconds`, if any; `when_slow` is called once in a batch that takes over 1 s.
 
         `is_cleared`: whether a command that just arrived drops the current package; None: no commands are taken.
         """
