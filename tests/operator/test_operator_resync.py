@@ -148,7 +148,7 @@ def test_watches_begin_again_where_kopf_ends_over_a_definition_that_went(
     settings = read_settings({"MAILBOAT_OPERATOR_AGENT_IMAGE": "m:1"})
     cluster: Any = SimpleNamespace()  # all namespaces are served, so none is asked for
     resync = SimpleNamespace(prime=nothing, catch_up=nothing, open_namespaces=Resync(cluster, ()).open_namespaces)
-    parts: Any = (settings, Watched(Asked().ask, TopicClaims()), resync, SimpleNamespace(claims=None))
+    parts: Any = (settings, Watched(Asked().ask, TopicClaims()), resync, SimpleNamespace(claims=TopicClaims()))
     with nullcontext() if ended is None else pytest.raises(ended):
         asyncio.run(main._watch(*parts))
     assert (len(started), left) == (runs, [])

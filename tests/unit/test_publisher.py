@@ -35,6 +35,7 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node
 from mailboat.model.paths import ROOT, NodePath, child_of
 from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.packages.filevault.archive_writer import SPOOL_BYTES
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.published import StagedNode
@@ -204,11 +205,9 @@ def test_a_large_package_is_built_on_the_disk_of_the_spool_folder(
     assert places == [tmp_path]
 
 
-def test_content_that_a_format_packs_first_waits_on_the_disk_of_the_spool_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mailboat.packages.filevault.archive_writer.SPOOL_BYTES", 1000)
-    source = MemorySource([file_node(NodePath("/big"), Binary(b"text" + random.Random(1).randbytes(5000)))])
+def test_content_that_a_format_packs_first_waits_on_the_disk_of_the_spool_folder(tmp_path: Path) -> None:
+    large = b"text" + random.Random(1).randbytes(SPOOL_BYTES + SPOOL_BYTES // 4)
+    source = MemorySource([file_node(NodePath("/big"), Binary(large))])
     with memory_engine(tmp_path, EngineParts(codecs={"filevault": FilevaultCodec()})) as engine:
         settings = engine.publishing_with(
             package_type="filevault", transfer=Transfer.CHUNKS, spool=str(tmp_path / "missing")
