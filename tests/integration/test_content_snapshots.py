@@ -326,7 +326,7 @@ def test_a_restore_leaves_files_in_place_that_are_right(tmp_path: Path, kind: st
     request = target_snapshots.RestoreRequest("snap", 1, is_replacing=True)
     restore_snapshot(tmp_path / "snap", into, None, request=request)
     assert content_of(into) == content_of(wanted)
-    if before == after == "file":  # not written again: a restore needs no room for what is there
+    if before == after == "file":  # kept as it is: a restore needs no room for a second copy
         assert shown.stat().st_ino == number
 
 

@@ -204,7 +204,7 @@ def test_an_operator_starts_without_a_namespace_that_is_gone_and_not_without_all
 
 @pytest.mark.parametrize(("served", "outcome"), [(("news", "shop"), True), ((), None)])
 def test_an_object_whose_namespace_went_with_the_role_is_gone(served: tuple[str, ...], outcome: bool | None) -> None:
-    """Its timers would ask for it for ever. Rights in the whole cluster go with no namespace: they are missing."""
+    """Its timers would ask for it forever. Rights in the whole cluster outlast each namespace: they are missing."""
 
     class Refusing:
         async def get(self, *_: str) -> dict[str, Any]:

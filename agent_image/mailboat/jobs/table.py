@@ -40,8 +40,8 @@ _FEW_NAMES: Final = 1_024
 
 def is_to_be_cleaned(count: int) -> bool:
     """Whether names without jobs should be forgotten before one more is added to so many."""
-    # By what the log says, for all readers alike: those that write the checkpoint of one offset must write the same
-    # bytes, as parts of several may be in the log.
+    # By what the log says, not by time or memory: readers that began with one checkpoint number names alike. Those that
+    # began with others may not, and parts of two checkpoints of one offset, if both are in the log, do not fit then.
     return count >= _FEW_NAMES and count & (count - 1) == 0
 
 
